@@ -1,0 +1,126 @@
+"""Rules file -> compiled table, or every reason why not."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from dspark import analyse
+from dspark.compiled import Table
+from dspark.diagnostics import Report
+from dspark.document import Document
+from dspark.errors import TableError
+from dspark.files import rules_file
+from dspark.graph import Built, TooLarge, build
+from dspark.rule import Rule
+from dspark.table import Source, read_table
+
+DRAFTS = rules_file("drafts.yaml")
+MESSAGES = rules_file("messages.yaml")
+LARGEST_TABLE = 64 * 1024 * 1024
+"""Bytes; a table of 100,000 rules has a third of it. A device or a wrong file may have no end."""
+
+
+def compile_table(path: str | os.PathLike[str] | None = None) -> Table:
+    """The table at `path` (by default the one that ships), proved and ready to decide.
+
+    Raises `TableError` with every diagnostic, and OSError if the file cannot be read.
+    """
+    file = DRAFTS if path is None else Path(path)
+    return compile_text(_read(file), os.fspath(file))
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(LARGEST_TABLE + 1)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "no file system accepts this name") from error
+    if len(data) > LARGEST_TABLE:
+        raise OSError(errno.EFBIG, f"it is larger than {LARGEST_TABLE} bytes")
+    return data
+
+
+def compile_text(data: bytes, file: str) -> Table:
+    """The same, for a file's content; `file` is the name that diagnostics print."""
+    with _collector_paused():
+        return _compile(data, file)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keeps the cyclic collector from walking a half-built table of 10,000 rules over and over.
+
+    That would take longer than the compile; what a compile drops holds no cycles.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _compile(data: bytes, file: str) -> Table:
+    report = Report()
+    document = Document(data, file, report)
+    source = read_table(document)
+    built = _prove(source, report)
+    if report:
+        raise TableError(report.diagnostics())
+    assert built is not None  # INVARIANT: a table without diagnostics has a graph
+    return Table(
+        file=file,
+        name=source.name,
+        version=hashlib.sha256(data + b"\0" + MESSAGES.read_bytes()).hexdigest()[:12],
+        facts=tuple(source.facts),
+        lanes=tuple(source.lanes),
+        rules=source.rules,
+        default=source.rules[source.default],
+        retired=source.retired,
+        built=built,
+        architectures=frozenset(
+            cell
+            for rule in source.rules.values()
+            for when in rule.when
+            if "architecture" in when
+            for cell in when["architecture"].cells
+            if cell is not None
+        ),
+        messages=read_messages,
+    )
+
+
+def _prove(source: Source, report: Report) -> Built | None:
+    if not source.rules:
+        return None  # reported as such; what follows would report its consequences
+    default = source.rules.get(source.default) or Rule.bare("", source.place)
+    try:
+        proved = [rule for rule in source.rules.values() if rule.id not in source.unread_when]
+        built = build(tuple(source.facts), proved, default)
+    except TooLarge:
+        report.add("table-too-large", source.place)
+        return None
+    analyse.prove(source, built, report)
+    analyse.prove_messages(source.rules, report)
+    analyse.prove_cases(source, report)
+    return built
+
+
+@cache
+def read_messages() -> Mapping[str, Rule]:
+    """Name -> `E` rule of the messages that ship with the package. Raises `TableError`."""
+    report = Report()
+    source = read_table(Document(MESSAGES.read_bytes(), os.fspath(MESSAGES), report), routing=False)
+    analyse.prove_messages(source.rules, report)
+    analyse.prove_cases(source, report)
+    if report:
+        raise TableError(report.diagnostics())
+    return {rule.name: rule for rule in source.rules.values()}
