@@ -123,8 +123,6 @@ class _Reading:
             self._add("bad-type", key=place.dotted, expected=expected, got=got)
         elif not in_range(raw, key, place):
             self._add("out-of-range", key=place.dotted, expected=_range(key, place, raw), got=raw)
-        elif key.type in LISTS and not raw:
-            self._add("out-of-range", key=place.dotted, expected=phrase("entries"), got=raw)
         else:
             return True
         return False

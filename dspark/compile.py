@@ -79,7 +79,7 @@ def _compile(data: bytes, file: str) -> Table:
     return Table(
         file=file,
         name=source.name,
-        version=hashlib.sha256(data + b"\0" + MESSAGES.read_bytes()).hexdigest()[:12],
+        version=_version(data),
         facts=tuple(source.facts),
         lanes=tuple(source.lanes),
         rules=source.rules,
@@ -96,6 +96,16 @@ def _compile(data: bytes, file: str) -> Table:
         ),
         messages=read_messages,
     )
+
+
+def _version(data: bytes) -> str:
+    """A hash of the table and of every rules file beside it that can change an answer."""
+    digest = hashlib.sha256(data)
+    for folder in (".", "lanes", "parts", "targets"):
+        for path in sorted(MESSAGES.parent.joinpath(folder).glob("*.yaml")):
+            if path != DRAFTS:
+                digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _prove(source: Source, report: Report) -> Built | None:

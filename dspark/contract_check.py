@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,13 +182,16 @@ class Trials:
             for bench in benches
             for number in range(len(bench.cases))
         ]
-        self.times = Counter(word for trial in self.trials for word in trial.case.words)
+        self.holding: dict[str, list[int]] = {}
+        for number, trial in enumerate(self.trials):
+            for word in trial.case.words:
+                self.holding.setdefault(word, []).append(number)
 
     def kill(self, mutant: Mutant) -> bool:
         """Whether some test is red on the contracts with the mutant's edit, or cannot be run."""
         edited = {id(bench): mutant.edited(bench.contract) for bench in self.benches}
         later = mutant.field in ("tensors", "pairing")
-        for trial in sorted(self.trials, key=lambda trial: -self._kinship(mutant, trial.case)):
+        for trial in self._in_order(mutant):
             contract = edited[id(trial.bench)]
             if contract is None or (later and trial.case.tensors is None):
                 continue
@@ -203,5 +205,11 @@ class Trials:
                 return True
         return False
 
-    def _kinship(self, mutant: Mutant, case: ContractCase) -> float:
-        return sum(1 / self.times[word] for word in mutant.words & case.words)
+    def _in_order(self, mutant: Mutant) -> Iterator[_Trial]:
+        kinship = dict.fromkeys(range(len(self.trials)), 0.0)
+        for word in mutant.words:
+            holding = self.holding.get(word, ())
+            for number in holding:
+                kinship[number] += 1 / len(holding)
+        for number in sorted(kinship, key=kinship.__getitem__, reverse=True):
+            yield self.trials[number]

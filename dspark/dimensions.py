@@ -27,7 +27,7 @@ def parse_dim(text: str) -> Dim | None:
         factors = tuple(_FACTOR.split(product))
         if not all(_is_factor(factor) for factor in factors):
             return None
-        terms.append(factors if sign == "+" else factors)
+        terms.append(factors if sign == "+" else ("-1", *factors))
     return Dim(text.strip(), tuple(terms))
 
 

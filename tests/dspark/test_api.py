@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dspark
+import dspark.compile as compile_module
 from dspark.cli import main
 from tests.support.configs import BASE, with_keys, without, write_config
 
@@ -142,6 +144,53 @@ def test_a_mapping_may_hold_tuples() -> None:
 
 TABLE = dspark.compile_table()
 KEYS = st.sampled_from(sorted(BASE))
+CONFIGS = [
+    BASE,
+    with_keys(BASE, markov_rank=0),
+    with_keys(BASE, architectures=["DFlashDraftModel"]),
+    {"architectures": ["Qwen3Eagle3Model"]},
+    {"model_type": "qwen3"},
+]
+
+
+def test_the_table_version_follows_every_rules_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Path(dspark.compile_table().file)
+    copy_of_rules = tmp_path / "rules"
+    shutil.copytree(shipped.parent, copy_of_rules)
+    monkeypatch.setattr(compile_module, "MESSAGES", copy_of_rules / "messages.yaml")
+    monkeypatch.setattr(compile_module, "DRAFTS", copy_of_rules / "drafts.yaml")
+    versions = {dspark.compile_table(shipped).version}
+
+    edited = [*copy_of_rules.glob("*.yaml"), *copy_of_rules.glob("*/*.yaml")]
+    edited.remove(copy_of_rules / "drafts.yaml")
+    for file in edited:
+        file.write_text(file.read_text(encoding="utf-8") + "# reviewed\n", encoding="utf-8")
+        versions.add(dspark.compile_table(shipped).version)
+
+    assert len(edited) > 4
+    assert 1 + len(edited) == len(versions)
+
+
+FOLDERS = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=40
+).filter(lambda name: name not in (".", "..") and len(name.encode()) < 200)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(FOLDERS, st.sampled_from(["eagle3", "dspark", "mtp", ""]), st.sampled_from(CONFIGS))
+def test_the_path_of_a_checkpoint_never_changes_its_decision(
+    tmp_path: Path, name: str, word: str, config: dict[str, object]
+) -> None:
+    place = write_config(tmp_path / (word + name) / name, config)
+
+    decision = TABLE.route(config).to_json()
+    found = dspark.route(place, table=TABLE).to_json()
+
+    assert str(place) == found.pop("source")
+    decision.pop("source")
+    assert json.dumps(decision) == json.dumps(found)
 
 
 @given(st.lists(KEYS, unique=True))

@@ -71,6 +71,14 @@ def name(architecture: str) -> Config:
 LANES = {
     # A1: the generic name was sent to the DeepSeek-V4 class, which died on `hc_mult`.
     "A1 pair": (name("DSparkDraftModel"), "qwen3-dspark-specforge", DSPARK),
+    # A11: the prefixed key beside the draft's own keys does not make it an in-target draft; the
+    # lane's contract reads it, and refuses the two if they differ.
+    "A11 prefixed instead": (
+        {**without(BASE, "block_size"), "dspark_block_size": 7},
+        "qwen3-dspark-native",
+        DSPARK,
+    ),
+    "A11 both": (with_keys(BASE, dspark_block_size=5), "qwen3-dspark-native", DSPARK),
     # A2: an official DFlash draft was renamed to an unregistered class, or got a 0-wide head.
     "A2": (
         without(
@@ -220,6 +228,12 @@ REFUSALS = {
         "unknown-architecture",
         "no rule for architectures `LlamaDSparkModel`",
     ),
+    # A11: a prefixed rank under a separate draft's keys is no alias: it selects no lane.
+    "A11 prefixed rank": (
+        {**without(BASE, "markov_rank"), "dspark_markov_rank": 256},
+        "markov-rank-missing",
+        "this file declares none",
+    ),
     # B1: markov_rank decides between two lanes, so a missing one selects neither.
     "B1 markov": (without(BASE, "markov_rank"), "markov-rank-missing", "this file declares none"),
     # B6: two places that disagree on what the draft is.
@@ -269,6 +283,12 @@ REFUSALS = {
         {**without(BASE, "architectures"), "architecture": ["Qwen3DSparkModel"]},
         "architectures-missing",
         "do not identify a draft that a lane here takes",
+    ),
+    # A18, A17: the outer architecture of a Speculators file may not name another family.
+    "A17 speculators": (
+        with_keys(SPECULATORS, architectures=["Lfm2DSparkDraftModel"]),
+        "speculators-other-architecture",
+        "names `Lfm2DSparkDraftModel`, which is not a class of that type",
     ),
     # N9: a multimodal wrapper's nested sizes; as a draft it is refused by name.
     "N9": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pty
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dspark.cli import main
+from dspark.find import find_checkpoints
 from tests.support.configs import BASE, run, with_keys, write_config
 
 EAGLE3_MESSAGE = (
@@ -89,7 +91,7 @@ def test_json_is_one_object_per_line_with_exactly_the_promised_keys(
             "markov": "positive",
         },
         "evidence": [
-            {"fact": "packaging", "value": "flat", "key": "block_size"},
+            {"fact": "packaging", "value": "flat", "key": "mask_token_id"},
             {"fact": "algorithm", "value": None, "key": None},
             {"fact": "architecture", "value": "Qwen3DSparkModel", "key": "architectures[0]"},
             {"fact": "model_type", "value": "qwen3", "key": "model_type"},
@@ -244,6 +246,42 @@ def test_a_reader_that_goes_away_is_no_traceback(lane: Path) -> None:
     assert (1, "") == (len(done.stdout.splitlines()), done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("redirect", "code", "words"),
+    [
+        ("- <&-", 4, ""),
+        ("{lane} >&-", 0, ""),
+        ("{lane} >/dev/full", 2, "dspark: the output cannot be written: no space left on device"),
+    ],
+)
+def test_closed_and_full_streams_are_no_traceback(
+    redirect: str, code: int, words: str, lane: Path
+) -> None:
+    command = f"{sys.executable} -m dspark.route {redirect.format(lane=lane)}"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (code, words) == (done.returncode, done.stderr.strip())
+
+
+def test_a_folder_that_cannot_be_listed_is_an_answer(
+    lane: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may list anything, so the refusal is played."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path) == str(closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    assert sorted([str(closed), str(lane)]) == sorted(find_checkpoints(str(tmp_path)))
+
+
 def test_text_that_cannot_be_printed_is_escaped(tmp_path: Path) -> None:
     """A config may hold terminal escapes, and a folder any bytes: neither reaches the terminal."""
     config = with_keys(BASE, architectures=["\x1b[31mred\u202e"])
@@ -256,12 +294,15 @@ def test_text_that_cannot_be_printed_is_escaped(tmp_path: Path) -> None:
     assert b"`\\x1b[31mred\\u202e`" in done.stdout
 
 
-@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+@pytest.mark.parametrize(
+    ("no_color", "terminal", "coloured"),
+    [("", "xterm-256color", True), ("1", "xterm-256color", False), ("", "dumb", False)],
+)
 def test_colour_only_on_a_terminal_that_wants_it(
-    refused: Path, no_color: str, coloured: bool
+    refused: Path, no_color: str, terminal: str, coloured: bool
 ) -> None:
     leader, follower = pty.openpty()
-    environment = {**environ, "NO_COLOR": no_color, "TERM": "xterm-256color"}
+    environment = {**environ, "NO_COLOR": no_color, "TERM": terminal}
     subprocess.run(
         [sys.executable, "-m", "dspark.route", str(refused)],
         stdout=follower,
