@@ -86,3 +86,4 @@ class Retired(NamedTuple):
     name: str
     since: str
     use: str
+    place: Place

@@ -86,6 +86,8 @@ class _Reader:
             self.report.add("unknown-default", doc.place(top["default"]), id=default, hint=hint)
         self.default = default if default in ids else nearest(default, ids) or ""
         rules = self._rules(top.get("rules"), retired)
+        if self.routing:  # messages are tested against the table they are shared by
+            self._references(rules, retired)
         root = doc.place(doc.root) if doc.root is not None else start
         return Source(
             name,
@@ -145,14 +147,38 @@ class _Reader:
         found: dict[str, Retired] = {}
         if node is None:
             return found
-        for rule_id, (_, value) in self.document.mapping(node, "`retired`").items():
+        for rule_id, (key, value) in self.document.mapping(node, "`retired`").items():
             what = f"retired `{rule_id}`"
+            place = self.document.place(key)
+            if not _ID.fullmatch(rule_id):
+                self.report.add("bad-rule-id", place, id=rule_id)
             keys = self.document.fields(value, what, ("name", "in", "use"), ("name", "in"))
             texts = {key: self.document.text(node, f"`{key}`") or "" for key, node in keys.items()}
             found[rule_id] = Retired(
-                rule_id, texts.get("name", ""), texts.get("in", ""), texts.get("use", "")
+                rule_id, texts.get("name", ""), texts.get("in", ""), texts.get("use", ""), place
             )
         return found
+
+    def _references(self, rules: Mapping[str, Rule], retired: Mapping[str, Retired]) -> None:
+        """Reports IDs, names and lanes that tests and tombstones mention and nothing has."""
+        names = {rule.name: rule.id for rule in rules.values()}
+        for tomb in retired.values():
+            if tomb.use and tomb.use not in rules and tomb.use not in retired:
+                self._unknown_id(tomb.use, tomb.place, rules)
+            if tomb.name in names:
+                other = names[tomb.name]
+                self.report.add("duplicate-name", tomb.place, name=tomb.name, other=other)
+        for case in (case for rule in rules.values() for case in rule.cases):
+            # An `E` rule may be one of messages.yaml, which every table shares.
+            if case.expected and case.expected not in rules and not case.expected.startswith("E"):
+                self._unknown_id(case.expected, case.place, rules)
+            if case.lane and case.lane not in self.lanes:
+                hint = did_you_mean(case.lane, self.lanes) or "declare it under `lanes:`"
+                self.report.add("unknown-lane", case.place, lane=case.lane, hint=hint)
+
+    def _unknown_id(self, rule_id: str, place: Place, rules: Mapping[str, Rule]) -> None:
+        hint = did_you_mean(rule_id, rules) or "give the ID of a rule in this file"
+        self.report.add("unknown-id", place, id=rule_id, hint=hint)
 
     def _rules(self, node: Node | None, retired: Mapping[str, Retired]) -> dict[str, Rule]:
         rules: dict[str, Rule] = {}
