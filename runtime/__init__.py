@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dspark.runtime.async_engine import AsyncEngine
     from dspark.runtime.confidence import ConfidenceSchedule
-    from dspark.runtime.engine import Completion, Engine, EngineConfig
+    from dspark.runtime.engine import Completion, Engine
+    from dspark.runtime.engine_config import EngineConfig
     from dspark.runtime.errors import InvalidRequest, NonFiniteLogits, WeightError
     from dspark.runtime.params import SamplingParams
     from dspark.runtime.request import TokenEvent
@@ -41,7 +42,7 @@ _HOME = {
     "Completion": "dspark.runtime.engine",
     "ConfidenceSchedule": "dspark.runtime.confidence",
     "Engine": "dspark.runtime.engine",
-    "EngineConfig": "dspark.runtime.engine",
+    "EngineConfig": "dspark.runtime.engine_config",
     "InvalidRequest": "dspark.runtime.errors",
     "NonFiniteLogits": "dspark.runtime.errors",
     "SamplingParams": "dspark.runtime.params",

@@ -1,0 +1,1 @@
+"""The target and the draft, written over the operations of a backend."""

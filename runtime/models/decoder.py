@@ -1,0 +1,90 @@
+"""One Qwen3 decoder layer, as the target and the draft share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dspark.runtime.backends.base import Array, Backend, KvStore
+from dspark.runtime.models.config import DecoderConfig
+from dspark.runtime.models.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """Where the rows of one pass stand and what they see, on the device.
+
+    `slots` [R] are where their keys and values go, `rotary` how their positions turn them, and
+    `attention` has one plan per window that the model's layers use.
+    """
+
+    slots: Array
+    rotary: Array
+    attention: dict[int | None, Array]
+
+
+class DecoderLayer:
+    """Attention and feed-forward of one layer; keys and values go to a `KvStore`."""
+
+    def __init__(
+        self, backend: Backend, config: DecoderConfig, index: int, weights: Weights, prefix: str
+    ) -> None:
+        self._backend = backend
+        self._index = index
+        self._eps = config.rms_norm_eps
+        self._window = config.window(index)
+        self._heads = config.num_attention_heads
+        self._kv_heads = config.num_key_value_heads
+        self._head_dim = config.head_dim
+        hidden, width = config.hidden_size, config.intermediate_size
+        name = f"{prefix}layers.{index}."
+        attention, mlp = name + "self_attn.", name + "mlp."
+        query, key = self._heads * self._head_dim, self._kv_heads * self._head_dim
+
+        def norm(which: str, size: int) -> Array:
+            return backend.parameter(weights.take(f"{name}{which}.weight", size))
+
+        def stacked(*parts: tuple[str, int]) -> Array:
+            matrices = [weights.take(f"{part}.weight", rows, hidden) for part, rows in parts]
+            if not (config.attention_bias and parts[0][0].startswith(attention)):
+                return backend.prepare_linear(matrices)
+            biases = [weights.take(f"{part}.bias", rows) for part, rows in parts]
+            return backend.prepare_linear(matrices, biases)
+
+        self._input_norm = norm("input_layernorm", hidden)
+        self._post_norm = norm("post_attention_layernorm", hidden)
+        self._q_norm = norm("self_attn.q_norm", self._head_dim)
+        self._k_norm = norm("self_attn.k_norm", self._head_dim)
+        self._query = stacked((attention + "q_proj", query))
+        # Apart from the query, because a draft's context needs only these two.
+        self._key_value = stacked((attention + "k_proj", key), (attention + "v_proj", key))
+        self._key_width = key
+        self._output = backend.prepare_linear(
+            [weights.take(attention + "o_proj.weight", hidden, query)],
+            [weights.take(attention + "o_proj.bias", hidden)] if config.attention_bias else None,
+        )
+        self._gate_up = stacked((mlp + "gate_proj", width), (mlp + "up_proj", width))
+        self._down = backend.prepare_linear([weights.take(mlp + "down_proj.weight", hidden, width)])
+
+    def forward(self, x: Array, store: KvStore, rows: RowPlan) -> Array:
+        """The residual stream `x` [R, H] after this layer; the rows' keys and values are kept."""
+        backend = self._backend
+        normed = backend.rms_norm(x, self._input_norm, self._eps)
+        q = self._heads_of(backend.linear(normed, self._query))
+        q = backend.rotate(backend.rms_norm(q, self._q_norm, self._eps), rows.rotary)
+        self.keep(normed, store, rows)
+        mixed = backend.attend(q, store, self._index, rows.attention[self._window])
+        x = x + backend.linear(mixed, self._output)
+        gate_up = backend.linear(backend.rms_norm(x, self._post_norm, self._eps), self._gate_up)
+        return x + backend.linear(backend.swiglu(gate_up), self._down)
+
+    def keep(self, x: Array, store: KvStore, rows: RowPlan) -> None:
+        """Puts the keys and values of `x` [R, H], taken as it stands, at the rows' slots."""
+        backend = self._backend
+        key_value = backend.linear(x, self._key_value)
+        k = self._heads_of(key_value[:, : self._key_width])
+        v = self._heads_of(key_value[:, self._key_width :])
+        k = backend.rotate(backend.rms_norm(k, self._k_norm, self._eps), rows.rotary)
+        backend.write_kv(store, self._index, rows.slots, k, v)
+
+    def _heads_of(self, x: Array) -> Array:
+        return x.reshape(x.shape[0], -1, self._head_dim)
