@@ -79,6 +79,9 @@ def match(
         had = name in tensors or name in shared or name in tied or name in reported
         if not had and _is_needed(wanted.spec, canonical.values):
             findings.append(_missing(name, wanted))
+    if ID_MAP in tensors and (HEAD in shared or HEAD in tied):
+        # The map belongs to a head of the draft's own: over another head it repoints every id.
+        findings.append(finding("tensor-unexpected", tensor=shown(tensors[ID_MAP].name)))
     # Reads data, and only where nothing that a header shows is wrong with it.
     if not findings and ID_MAP in tensors:
         findings += _map_findings(tensors[ID_MAP], canonical.values, read_integers)

@@ -6,7 +6,7 @@ rather than repaired from whatever else lies in the folder. What is read is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
@@ -19,6 +19,9 @@ SINGLE = "model.safetensors"
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
 _INDEX_LIMIT = 64 * 2**20  # bytes; the longest published index is below 10 MB
+MOST_TENSORS = 200_000
+"""Tensors a checkpoint may name in all; the largest published ones have a quarter of it."""
+
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 OpenFile = Callable[[str], AbstractContextManager[Reader]]
@@ -125,6 +128,8 @@ def _weight_map(index: str, open_file: OpenFile) -> dict[str, str]:
             raise Malformed(f"unsafe: `{shown(file)}` does not name a file of this checkpoint")
         if not file.endswith(SUFFIX):
             raise Malformed(f"one of another format: it names `{shown(file)}`")
+    if len(weight_map) > MOST_TENSORS:
+        raise Malformed(f"too long: {len(weight_map)} tensors, where {MOST_TENSORS} are allowed")
     return weight_map
 
 
@@ -137,11 +142,28 @@ def _stays_inside(file: str) -> bool:
 
 def _headers(shards: Sequence[str], open_file: OpenFile, threads: int) -> list[Header | None]:
     if threads == 1:
-        return [_header(file, open_file) for file in shards]
+        return _bounded(shards, (_header(file, open_file) for file in shards))
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda file: _header(file, open_file), shards))
+        return _bounded(shards, pool.map(lambda file: _header(file, open_file), shards))
+
+
+def _bounded(shards: Sequence[str], headers: Iterator[Header | None]) -> list[Header | None]:
+    """The headers, up to the one that takes the checkpoint past `MOST_TENSORS`; it is a finding."""
+    found: list[Header | None] = []
+    count = 0
+    for file, header in zip(shards, headers, strict=False):
+        count += len(header.tensors) if header is not None else 0
+        if count > MOST_TENSORS:
+            reason = f"it takes the checkpoint past {MOST_TENSORS} tensors"
+            values = {"file": shown(file), "reason": reason}
+            bad = Header(file, 0, 0, {}, {}, (Finding("shard-corrupt", values),))
+            # What the files after it hold was not looked at, and nothing is said of them.
+            rest = [Header(other, 0, 0, {}, {}, ()) for other in shards[len(found) + 1 :]]
+            return [*found, bad, *rest]
+        found.append(header)
+    return found
 
 
 def _header(file: str, open_file: OpenFile) -> Header | None:

@@ -30,7 +30,12 @@ class Weights:
         folder = self._source.folder
         if folder is None:
             return not self.found.files
-        return not any(path.name.endswith((SUFFIX, INDEX_SUFFIX)) for path in folder.iterdir())
+        # Weights in another format are there too, and nothing here could load them.
+        return not any(
+            path.name.endswith((SUFFIX, INDEX_SUFFIX, ".gguf"))
+            or path.name.startswith("pytorch_model")
+            for path in folder.iterdir()
+        )
 
     def read_integers(self, info: TensorInfo) -> Sequence[int]:
         """The values of an I64 tensor; raises `Unreadable`."""

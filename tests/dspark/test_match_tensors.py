@@ -248,6 +248,18 @@ def test_a_reduced_vocabulary_needs_its_map_and_another_does_not() -> None:
     assert [] == said(matched(TINY_SHAPES).findings)
 
 
+@pytest.mark.parametrize("tie", [True, False])
+def test_a_map_over_the_head_of_another_is_refused(tie: bool) -> None:
+    """The map belongs to the draft's own head: over a shared or tied one it repoints every id."""
+    shapes = backbone(TINY, 3, own_embedding=tie, own_head=False) | heads(TINY)
+    config = with_keys(TINY, tie_word_embeddings=tie)
+    assert [] == said(matched(shapes, config).findings)
+
+    result = matched(shapes | {"d2t": (160,)}, config, dtypes={"d2t": "I64"}, integers=[0] * 160)
+
+    assert [("tensor-unexpected", "d2t")] == said(result.findings)
+
+
 def offsets_are_a_map(offsets: Sequence[int], rows: int) -> bool:
     ids = [index + offset for index, offset in enumerate(offsets)]
     return all(0 <= number < rows for number in ids) and len(set(ids)) == len(ids)

@@ -12,7 +12,7 @@ import pytest
 from safetensors import safe_open
 
 from dspark.headers import Finding
-from dspark.tensors import Tensors, index_checkpoint
+from dspark.tensors import MOST_TENSORS, Tensors, index_checkpoint
 from tests.support.safetensors_files import (
     INDEX,
     declared,
@@ -484,3 +484,24 @@ def test_a_huge_tensor_count_is_refused_by_the_size_of_its_file(tmp_path: Path) 
         "shard-truncated",
         (tmp_path / "model.safetensors").stat().st_size,
     )
+
+
+def test_many_shards_of_one_big_file_are_refused_in_bounded_time(tmp_path: Path) -> None:
+    """Twenty links to a header of empty tensors: each is small, and together they are a bomb."""
+    empty = {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(60_000)}
+    text = json.dumps(empty).encode()
+    (tmp_path / "big").write_bytes(len(text).to_bytes(8, "little") + text)
+    shards = [f"s{number:02}.safetensors" for number in range(20)]
+    for shard in shards:
+        os.link(tmp_path / "big", tmp_path / shard)
+    index = {"weight_map": {f"w{number}": shard for number, shard in enumerate(shards)}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+    found = index_checkpoint(tmp_path)
+
+    (corrupt,) = [each for each in found.findings if each.rule_name == "shard-corrupt"]
+    assert {
+        "file": "s03.safetensors",
+        "reason": f"it takes the checkpoint past {MOST_TENSORS} tensors",
+    } == corrupt.values
+    assert 3 * len(empty) <= MOST_TENSORS < 4 * len(empty)
