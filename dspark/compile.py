@@ -99,7 +99,7 @@ def _compile(data: bytes, file: str) -> Table:
 
 
 def _version(data: bytes) -> str:
-    """A hash of the table and of every rules file beside it that can change an answer."""
+    """A hash of the table and of every rules file that ships: messages, findings, contracts."""
     digest = hashlib.sha256(data)
     for folder in (".", "lanes", "parts", "targets"):
         for path in sorted(MESSAGES.parent.joinpath(folder).glob("*.yaml")):

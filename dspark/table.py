@@ -173,8 +173,11 @@ class _Reader:
             if case.expected and case.expected not in rules and not case.expected.startswith("E"):
                 self._unknown_id(case.expected, case.place, rules)
             if case.lane and case.lane not in self.lanes:
-                hint = did_you_mean(case.lane, self.lanes) or "declare it under `lanes:`"
-                self.report.add("unknown-lane", case.place, lane=case.lane, hint=hint)
+                self._unknown_lane(case.lane, case.place)
+
+    def _unknown_lane(self, lane: str, place: Place) -> None:
+        hint = did_you_mean(lane, self.lanes) or "declare it under `lanes`"
+        self.report.add("unknown-lane", place, lane=lane, hint=hint)
 
     def _unknown_id(self, rule_id: str, place: Place, rules: Mapping[str, Rule]) -> None:
         hint = did_you_mean(rule_id, rules) or "give the ID of a rule in this file"
@@ -284,12 +287,7 @@ class _Reader:
             self.report.add("no-outcome", place, id=rule_id, both=both)
         lane = texts.get("lane")
         if lane and lane not in self.lanes:
-            self.report.add(
-                "unknown-lane",
-                self.document.place(fields["lane"]),
-                lane=lane,
-                hint=did_you_mean(lane, self.lanes) or "declare it under `lanes`",
-            )
+            self._unknown_lane(lane, self.document.place(fields["lane"]))
 
     def _template(
         self,

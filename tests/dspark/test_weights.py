@@ -126,3 +126,22 @@ def test_standard_input_has_none() -> None:
     (found,) = Weights(Source("config", b"", None)).found.findings
 
     assert "weights-missing" == found.rule_name
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("pytorch_model.bin", False),
+        ("model.gguf", False),
+        ("tokenizer.json", True),
+        ("training_args.bin", True),
+    ],
+)
+def test_weights_in_another_format_are_not_absent(name: str, absent: bool, tmp_path: Path) -> None:
+    """A target is planned for without its weights, but not with weights nothing could load."""
+    (tmp_path / name).write_bytes(b"x")
+
+    weights = Weights(Source("config", b"{}", tmp_path))
+
+    assert ["weights-missing"] == [each.rule_name for each in weights.found.findings]
+    assert absent == weights.absent
