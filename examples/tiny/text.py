@@ -1,10 +1,6 @@
-"""The text that the pair learns, and the tokenizer: the running interpreter's standard library."""
+"""The tokenizer, and the training text as ids."""
 
 from __future__ import annotations
-
-import hashlib
-import sysconfig
-from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -12,39 +8,6 @@ from torch import Tensor
 
 END_OF_TEXT = "<|endoftext|>"
 BPE_ENTRIES = 1499  # and the end-of-text token: 1500 entries under the 1536 rows of the embedding
-
-# Tables and fixtures rather than programs, and packages that are not the standard library's own.
-LEFT_OUT = {
-    "encodings",
-    "ensurepip",
-    "idle_test",
-    "pydoc_data",
-    "site-packages",
-    "test",
-    "tests",
-    "turtledemo",
-}
-HELD_OUT_ONE_IN = 16
-
-
-def library_files() -> tuple[list[str], list[str]]:
-    """The sources to train on and those held out, each file one string, in path order.
-
-    A file's side depends on its path alone, so it is the same for every interpreter that has it.
-    """
-    root = Path(sysconfig.get_path("stdlib"))
-    train, held_out = [], []
-    for path in sorted(root.rglob("*.py")):
-        inside = path.relative_to(root)
-        if LEFT_OUT & set(inside.parts):
-            continue
-        source = path.read_bytes()
-        if len(source) < 200:
-            continue
-        digest = hashlib.sha256(inside.as_posix().encode()).digest()
-        side = held_out if digest[0] % HELD_OUT_ONE_IN == 0 else train
-        side.append(source.decode("utf-8", errors="replace"))
-    return train, held_out
 
 
 def train_tokenizer(texts: list[str]) -> Tokenizer:
@@ -68,22 +31,14 @@ def encode(tokenizer: Tokenizer, texts: list[str]) -> Tensor:
     return torch.cat([torch.tensor([*one.ids, end]) for one in tokenizer.encode_batch(texts)])
 
 
-def prompts_from(tokenizer: Tokenizer, texts: list[str], count: int, length: int) -> list[str]:
-    """`count` prompts of `length` tokens, each from the start of a line somewhere in the texts.
+def beginnings(tokenizer: Tokenizer, texts: list[str], length: int) -> list[list[int]]:
+    """The first `length` ids of every text that is longer, and that they alone stand for.
 
-    Only prompts that the tokenizer reads back as the same tokens, so that text stands for them.
+    A text cut in the middle of a word may be read back as other ids; those are left out.
     """
-    generator = torch.Generator().manual_seed(4)
-    prompts: list[str] = []
-    while len(prompts) < count:
-        text = texts[int(torch.randint(len(texts), (1,), generator=generator))]
-        lines = text.splitlines(keepends=True)
-        start = int(torch.randint(len(lines), (1,), generator=generator))
-        ids = tokenizer.encode("".join(lines[start : start + 100])).ids[:length]
-        prompt = tokenizer.decode(ids)
-        if len(ids) == length and tokenizer.encode(prompt).ids == ids:
-            prompts.append(prompt)
-    return prompts
+    ids = [one.ids[:length] for one in tokenizer.encode_batch(texts) if len(one.ids) > length]
+    again = tokenizer.encode_batch(tokenizer.decode_batch(ids))
+    return [one for one, read in zip(ids, again, strict=True) if read.ids == one]
 
 
 def windows(stream: Tensor, step: int, batch: int, length: int, seed: int) -> Tensor:

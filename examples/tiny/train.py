@@ -19,9 +19,10 @@ from typing import Any
 
 import torch
 from draft import Blocks, Draft, Shape, Tally, speculative
+from modules import documents
 from qwen import Config, Target, continuations, plain
 from safetensors.torch import load_file, save_file
-from text import END_OF_TEXT, encode, library_files, prompts_from, train_tokenizer, windows
+from text import END_OF_TEXT, beginnings, encode, train_tokenizer, windows
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -67,15 +68,16 @@ FOLDERS = ("dspark", "dflash", "dspark-speculators")
 class Budget:
     """How much of everything a run does."""
 
-    target_steps: int = 1100
+    documents: int = 20_000
+    target_steps: int = 1500
     target_batch: int = 4
     target_window: int = 512
-    draft_steps: int = 260
+    draft_steps: int = 1100
     draft_batch: int = 8
     draft_window: int = 320
     blocks: int = 40  # to a sequence
-    greedy: int = 512  # continuations of the target's own to train on, greedy
-    sampled: int = 128  # and at temperature 1
+    greedy: int = 1024  # continuations of the target's own to train on, greedy
+    sampled: int = 256  # and at temperature 1
     at_once: int = 128
     prompts: int = 64
     new_tokens: int = 128
@@ -83,7 +85,7 @@ class Budget:
 
 def smoke(steps: int) -> Budget:
     """A budget of `steps` steps for everything, as small as the code allows."""
-    return Budget(steps, 1, 32, steps, 2, 48, 2, 4, 2, 2, 2, 12)
+    return Budget(800, steps, 1, 32, steps, 2, 48, 2, 4, 2, 2, 2, 12)
 
 
 def learning_rate(step: int, steps: int, warm_up: int, peak: float) -> float:
@@ -192,11 +194,11 @@ def publish(folder: Path, config: Config, tensors: dict[str, Tensor]) -> None:
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def make_tokenizer(out: Path, _work: Path, _budget: Budget) -> None:
+def make_tokenizer(out: Path, _work: Path, budget: Budget) -> None:
     """target/tokenizer.json, from the training files."""
     folder = out / "target"
     folder.mkdir(parents=True, exist_ok=True)
-    train_tokenizer(library_files()[0]).save(str(folder / "tokenizer.json"))
+    train_tokenizer(documents(budget.documents)[0]).save(str(folder / "tokenizer.json"))
     names = {"eos_token": END_OF_TEXT, "model_max_length": TARGET["max_position_embeddings"]}
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     write_json(folder / "tokenizer_config.json", kind | names)
@@ -209,7 +211,7 @@ def load_tokenizer(out: Path) -> Tokenizer:
 
 def make_target(out: Path, work: Path, budget: Budget) -> None:
     """target/: next-token prediction on the training files."""
-    tokenizer, texts = load_tokenizer(out), library_files()
+    tokenizer, texts = load_tokenizer(out), documents(budget.documents)
     stream, held_out = encode(tokenizer, texts[0]), encode(tokenizer, texts[1])
     target = Target(TARGET)
     target.initialise(seed=0)
@@ -252,22 +254,25 @@ def load_target(out: Path) -> Target:
     return target.float().requires_grad_(False)
 
 
-def own_text(out: Path, stream: Tensor, work: Path, budget: Budget, temperature: float) -> Tensor:
-    """The target's own continuations [rows, draft_window + 1] of training text.
+def own_text(out: Path, work: Path, budget: Budget, temperature: float) -> Tensor:
+    """The target's own continuations [rows, draft_window + 1] of training documents.
 
-    Prompts are 32 to 96 tokens wide. Made in bfloat16, which is faster here and close enough for
-    text to learn from; kept in `work`, one file a batch, so that a stopped run repeats none.
+    Prompts are the first 32 to 96 tokens of a document. Made in bfloat16, which is faster here and
+    close enough for text to learn from; kept in `work`, one file a batch, so that a stopped run
+    repeats none.
     """
-    target = load_target(out).bfloat16()
-    length = budget.draft_window + 1
+    target, tokenizer = load_target(out).bfloat16(), load_tokenizer(out)
+    texts = documents(budget.documents)[0][:: -1 if temperature else 1]
+    length, at_once = budget.draft_window + 1, budget.at_once
     rows = []
-    for number in range((budget.sampled if temperature else budget.greedy) // budget.at_once):
+    for number in range((budget.sampled if temperature else budget.greedy) // at_once):
         path = work / "continuations" / f"temperature-{temperature}-{number}.pt"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             width = min(32 + 16 * (number % 5), length // 2)
-            seed = 3 + int(temperature > 0)
-            prompts = windows(stream, number, budget.at_once, width, seed)[:, :width]
+            # A few documents are shorter than the prompt; twice as many as needed are at hand.
+            some = texts[2 * at_once * number : 2 * at_once * (number + 1)]
+            prompts = torch.tensor(beginnings(tokenizer, some, width)[:at_once])
             torch.manual_seed(number)
             torch.save(continuations(target, prompts, length, temperature), path)
             print(f"continuations at temperature {temperature}: batch {number}", flush=True)
@@ -375,9 +380,9 @@ def load_draft(out: Path, name: str) -> Draft:
 
 def make_drafts(out: Path, work: Path, budget: Budget) -> None:
     """The three drafts, side by side: the same text, the same anchors, the same number of steps."""
-    target, stream = load_target(out), encode(load_tokenizer(out), library_files()[0])
-    greedy = own_text(out, stream, work, budget, 0.0)
-    sampled = own_text(out, stream, work, budget, 1.0)
+    target = load_target(out)
+    stream = encode(load_tokenizer(out), documents(budget.documents)[0])
+    greedy, sampled = (own_text(out, work, budget, temperature) for temperature in (0.0, 1.0))
     counts = torch.cat([stream, greedy.flatten(), sampled.flatten()]).bincount(minlength=MASK_ID)
     frequent = counts.topk(DRAFT_VOCAB).indices.sort().values
     drafts = [Draft(layers_config(), shape) for shape in draft_shapes(frequent).values()]
@@ -398,7 +403,7 @@ def make_drafts(out: Path, work: Path, budget: Budget) -> None:
     run = compiled(loss, budget.draft_steps)
 
     def losses(step: int) -> list[Tensor]:
-        # Half of a batch greedy, a quarter sampled, a quarter library text.
+        # Half of a batch greedy, a quarter sampled, a quarter training text.
         generator = torch.Generator().manual_seed(6_000_000 + step)
         half, quarter = batch // 2, batch // 4
         ids = torch.cat(
@@ -431,8 +436,8 @@ def make_drafts(out: Path, work: Path, budget: Budget) -> None:
 def prompts_of(out: Path, budget: Budget) -> tuple[list[str], list[list[int]]]:
     """The held-out prompts as texts and as ids."""
     tokenizer, width = load_tokenizer(out), 64 if budget == FULL else 16
-    texts = prompts_from(tokenizer, library_files()[1], budget.prompts, width)
-    return texts, [tokenizer.encode(text).ids for text in texts]
+    ids = beginnings(tokenizer, documents(budget.documents)[1], width)[: budget.prompts]
+    return tokenizer.decode_batch(ids), ids
 
 
 def plain_texts(out: Path, work: Path, budget: Budget) -> list[list[int]]:
