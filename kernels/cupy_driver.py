@@ -1,0 +1,104 @@
+"""A GPU, through CuPy: its arrays and memory pool, its streams and graphs, and our machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+
+from dspark.kernels.cubins import Compiler, open_compiler
+from dspark.kernels.driver import Argument, Handle, Shape
+from dspark.kernels.errors import AllocationError, LaunchError
+
+_ALWAYS_SHARED = 48 * 1024
+"""What a kernel may use without being allowed more first."""
+
+
+class CupyDriver:
+    """The GPU with this number, as CUDA counts them; see `driver.Driver`.
+
+    Raises:
+        ToolkitMissing, CompileError: there is no usable compiler.
+    """
+
+    name = "cupy"
+
+    def __init__(self, ordinal: int = 0, compiler: Compiler | None = None) -> None:
+        self._compiler = open_compiler() if compiler is None else compiler
+        self._device = cupy.cuda.Device(ordinal)
+        self._device.use()
+        self.architecture = int(self._device.compute_capability)
+        self.most_shared = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
+        # Not the default stream, which cannot be captured.
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._modules: dict[Path, Any] = {}
+
+    def load(self, file: Path, kernel: str) -> Any:
+        if file not in self._modules:
+            cubin = self._compiler.cubin(file, self.architecture)
+            self._modules[file] = cupy.RawModule(path=str(cubin))
+        try:
+            function = self._modules[file].get_function(kernel)
+            # CuPy loads it when it is first asked something, which must not be inside a capture.
+            function.compile()
+            return function
+        except cupy.cuda.driver.CUDADriverError as error:
+            raise LaunchError(
+                f"`{kernel}` is not part of {file.name} on sm_{self.architecture}: {error}"
+            ) from error
+
+    def launch(
+        self,
+        function: Any,
+        grid: Shape,
+        block: Shape,
+        arguments: Sequence[Argument],
+        shared_bytes: int,
+        stream: Any,
+    ) -> None:
+        if shared_bytes > max(_ALWAYS_SHARED, function.max_dynamic_shared_size_bytes):
+            function.max_dynamic_shared_size_bytes = shared_bytes
+        with self._stream if stream is None else stream:
+            function(grid, block, tuple(arguments), shared_mem=shared_bytes)
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike, name: str) -> Handle:
+        try:
+            with self._stream:
+                return cupy.empty(shape, dtype=dtype)
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            free, total = self._device.mem_info
+            raise AllocationError(
+                f"{prod(shape) * np.dtype(dtype).itemsize} bytes were asked for"
+                f"{f' ({name})' if name else ''}, and the GPU has {free} of {total} left"
+            ) from error
+
+    def address(self, handle: Handle) -> int:
+        return int(handle.data.ptr)
+
+    def write(self, handle: Handle, values: npt.NDArray[Any]) -> None:
+        handle.set(values, stream=self._stream)
+        # The caller may change `values` as soon as this returns.
+        self._stream.synchronize()
+
+    def read(self, handle: Handle) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = handle.get(stream=self._stream)
+        return values
+
+    def begin_capture(self) -> None:
+        self._stream.begin_capture()
+
+    def end_capture(self) -> Any:
+        graph = self._stream.end_capture()
+        graph.upload(self._stream)
+        return graph
+
+    def replay(self, recorded: Any) -> None:
+        recorded.launch(self._stream)
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()

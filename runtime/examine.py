@@ -1,0 +1,212 @@
+"""What this machine can decode on, piece by piece, and what to do about each piece that is missing.
+
+Nothing heavy is imported: packages are looked for, the driver is asked directly, and the kernels
+are compiled for the GPUs that are there, which also means that nobody waits for it later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from dspark.budget import physical_memory
+from dspark.contract import Finding
+from dspark.findings import finding
+from dspark.kernels.cubins import Compiler, kernel_cache, open_compiler
+from dspark.kernels.errors import CompileError, ToolkitMissing
+from dspark.kernels.machine import Gpu, Machine, look
+from dspark.kernels.signatures import kernels_in
+from dspark.runtime.devices import DEVICES, Device, trouble_with
+
+OLDEST_ARCHITECTURE = 80
+"""Compute capability 8.0, the first with asynchronous copies and bfloat16 tensor cores."""
+
+_PACKAGES = {
+    "torch": ("torch",),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    "numpy": ("numpy",),
+    "tokenizers": ("tokenizers",),
+}
+"""Module -> the distributions that bring it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The kernels that ship, and for which architectures they lie compiled in `cache`."""
+
+    count: int
+    files: int
+    cache: Path
+    architectures: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found. A device with findings cannot be used; each says what to do."""
+
+    packages: Mapping[str, str | None]
+    cores: int
+    memory: int
+    machine: Machine
+    compiler: Compiler | None
+    kernels: Compiled
+    findings: Mapping[Device, tuple[Finding, ...]]
+
+    def usable(self, device: Device) -> bool:
+        """Whether `device` can decode here."""
+        return not self.findings[device]
+
+    def to_json(self) -> dict[str, object]:
+        """The object that `dspark doctor --json` prints (schema: `doctor.schema.json`)."""
+        driver, compiler = self.machine.driver, self.compiler
+        return {
+            "devices": {
+                device: {
+                    "usable": self.usable(device),
+                    "findings": [each.to_json() for each in self.findings[device]],
+                }
+                for device in DEVICES
+            },
+            "cpu": {"cores": self.cores, "memory": self.memory},
+            "driver": None if driver is None else shown_version(driver),
+            "gpus": [
+                {
+                    "ordinal": gpu.ordinal,
+                    "name": gpu.name,
+                    "architecture": f"sm_{gpu.architecture}",
+                    "total_memory": gpu.total_memory,
+                    "free_memory": gpu.free_memory,
+                }
+                for gpu in self.machine.gpus
+            ],
+            "compiler": None
+            if compiler is None
+            else {
+                "version": shown_version(compiler.nvrtc.version),
+                "nvrtc": str(compiler.toolkit.nvrtc),
+                "include": str(compiler.toolkit.include),
+            },
+            "kernels": {
+                "count": self.kernels.count,
+                "files": self.kernels.files,
+                "cache": str(self.kernels.cache),
+                "compiled": [f"sm_{each}" for each in self.kernels.architectures],
+            },
+            "packages": dict(self.packages),
+        }
+
+
+def examine(memory: int | None = None) -> Examination:
+    """Looks at this machine; `memory` is how many bytes a GPU must have free, if that is known."""
+    machine, compiler = look(), None
+    trouble: list[Finding] = []
+    try:
+        compiler = open_compiler()
+    except (ToolkitMissing, CompileError) as error:
+        trouble.append(finding("kernels-not-compiled", reason=str(error)))
+    found = [*_gpu_findings(machine, compiler), *trouble]
+    usable = [gpu for gpu in machine.gpus if _objection(gpu, compiler) is None]
+    compiled: list[int] = []
+    files = sorted({signature.file for signature in kernels_in().values()})
+    if compiler is not None:
+        for architecture in sorted({gpu.architecture for gpu in usable}):
+            failure = _compile(compiler, files, architecture)
+            found += [] if failure is None else [failure]
+            compiled += [] if failure is not None else [architecture]
+    if memory is not None and usable:
+        found += _memory_findings(usable, memory)
+    return Examination(
+        packages={module: _version(module) for module in _PACKAGES},
+        cores=len(os.sched_getaffinity(0)),
+        memory=physical_memory(),
+        machine=machine,
+        compiler=compiler,
+        kernels=Compiled(len(kernels_in()), len(files), kernel_cache(), tuple(compiled)),
+        findings={
+            "cpu": tuple(_package_findings("cpu")),
+            "cuda": (*found, *_package_findings("cuda")),
+        },
+    )
+
+
+def shown_version(version: tuple[int, int]) -> str:
+    """A version as people write it: `13.0`."""
+    return f"{version[0]}.{version[1]}"
+
+
+def _gpu_findings(machine: Machine, compiler: Compiler | None) -> list[Finding]:
+    if machine.trouble is not None:
+        remedy = "install NVIDIA's driver on a machine with a GPU, or use the device `cpu`"
+        reason = machine.trouble
+        return [finding("device-unavailable", device="cuda", reason=reason, remedy=remedy)]
+    found = []
+    if compiler is not None and machine.driver is not None:
+        # Machine code runs under any driver of the same major version, or of a later one.
+        needed = compiler.nvrtc.version
+        if machine.driver[0] < needed[0]:
+            got, expected = shown_version(machine.driver), shown_version(needed)
+            found.append(finding("driver-too-old", got=got, expected=expected))
+    objections = [_objection(gpu, compiler) for gpu in machine.gpus]
+    if all(objections):
+        found += [objection for objection in objections if objection is not None]
+    return found
+
+
+def _objection(gpu: Gpu, compiler: Compiler | None) -> Finding | None:
+    """Why the kernels do not run on this GPU, if they do not."""
+    got = shown_version(divmod(gpu.architecture, 10))
+    if gpu.architecture < OLDEST_ARCHITECTURE:
+        oldest = shown_version(divmod(OLDEST_ARCHITECTURE, 10))
+        return finding("unsupported-gpu", gpu=gpu.name, got=got, expected=oldest)
+    if compiler is not None and gpu.architecture not in compiler.nvrtc.architectures:
+        version = shown_version(compiler.nvrtc.version)
+        return finding("unsupported-gpu", gpu=gpu.name, got=got, version=version)
+    return None
+
+
+def _compile(compiler: Compiler, files: Sequence[Path], architecture: int) -> Finding | None:
+    try:
+        for file in files:
+            compiler.cubin(file, architecture)
+    except CompileError as error:
+        return finding("kernels-not-compiled", reason=str(error).partition("\n")[0])
+    return None
+
+
+def _memory_findings(gpus: Sequence[Gpu], needed: int) -> list[Finding]:
+    roomiest = max(gpus, key=lambda gpu: gpu.free_memory)
+    if roomiest.free_memory >= needed:
+        return []
+    available = roomiest.free_memory
+    return [finding("gpu-memory-short", gpu=roomiest.name, available=available, needed=needed)]
+
+
+def _package_findings(device: Device) -> list[Finding]:
+    troubles = [trouble_with(device)]
+    if device == "cuda" and find_spec("cupy") is None:
+        troubles.append(
+            {
+                "reason": "the package `cupy` is not installed",
+                "remedy": "install it with `pip install 'dspark[cuda13]'`, or `'dspark[cuda12]'`",
+            }
+        )
+    return [
+        finding("device-unavailable", device=device, **trouble)
+        for trouble in troubles
+        if trouble is not None
+    ]
+
+
+def _version(module: str) -> str | None:
+    if find_spec(module) is None:
+        return None
+    for distribution in _PACKAGES[module]:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return "of unknown version"

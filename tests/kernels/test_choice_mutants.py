@@ -1,0 +1,370 @@
+"""As test_mutants.py, for the kernels that choose tokens and for the header that they share."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dspark.kernels.signatures import FOLDER
+from tests.kernels.test_mutants import outcome
+
+MUTANTS = [
+    # --------------------------------------------------------------------------- choices.cuh
+    ("choices", "kForDraft = 1", "kForDraft = 2"),
+    ("choices", "kPurposes = 3", "kPurposes = 4"),
+    ("choices", "word += 0x9e3779b97f4a7c15ull;", ""),
+    ("choices", "mixed(mixed(seed) ^", "mixed(seed ^"),
+    ("choices", ") >> 11;", ") >> 12;"),
+    ("choices", "(word >> 27)", "(word >> 26)"),
+    ("choices", "word ^ (word >> 31)", "word"),
+    ("choices", "exponent > 127", "exponent > 300"),
+    ("choices", "static_cast<int>(exponent) - 150", "static_cast<int>(exponent) - 149"),
+    ("choices", "mantissa >> -shift", "0"),
+    ("choices", "(bits & 0x7fffff) | 0x800000", "bits & 0x7fffff"),
+    (
+        "choices",
+        "of_warp[threadIdx.x / 32] = value;\n  __syncthreads();",
+        "of_warp[threadIdx.x / 32] = value;",
+    ),
+    ("choices", "lanes = 16; lanes > 0", "lanes = 8; lanes > 0"),
+    (
+        "choices",
+        "places[threadIdx.x / 32] = mine.place;\n  __syncthreads();",
+        "places[threadIdx.x / 32] = mine.place;",
+    ),
+    ("choices", "mine = better(mine, {values[warp], places[warp]});", ""),
+    ("choices", "(end - begin + warps - 1)", "(end - begin)"),
+    ("choices", "min(from + part, end)", "from + part"),
+    ("choices", "i < to; i += 32) sum", "i < to; i += 64) sum"),
+    ("choices", "__syncthreads();  // the sums", "//"),
+    ("choices", "of_part[warp] = sum;\n    __syncthreads();", "of_part[warp] = sum;"),
+    ("choices", "first = false;", ""),
+    ("choices", "threshold >= of_part[chosen]", "threshold > of_part[chosen]"),
+    ("choices", "chosen < warps - 1 && ", ""),
+    ("choices", "return {-1, 0}", "return {0, 0}"),
+    ("choices", "threshold -= of_part[chosen++]", "chosen++"),
+    ("choices", "begin += chosen * part;", "begin = chosen * part;"),
+    ("choices", "end = min(begin + part, end)", "end = begin + part"),
+    ("choices", "begin + lane < end ? units_at(begin + lane) : 0", "units_at(begin + lane)"),
+    ("choices", "if (lane >= lanes) reached", "reached"),
+    ("choices", "lanes = 1; lanes < 32", "lanes = 1; lanes < 16"),
+    ("choices", "reached > threshold", "reached >= threshold"),
+    ("choices", "threshold - __shfl_sync(kFullWarp, reached - mine, winner)", "threshold"),
+    ("choices", "    threshold -= __shfl_sync(kFullWarp, reached, 31);\n", ""),
+    ("choices", "bits << 11", "bits << 10"),
+    # --------------------------------------------------------------------------- sampling.cu
+    ("sampling", "bits > least ||", "bits >= least ||"),
+    ("sampling", "bits == least && i <= last", "bits == least && i < last"),
+    ("sampling", "bits == least && i <= last", "bits == least"),
+    ("sampling", "(bits == least && i <= last)", "false"),
+    ("sampling", "if (kept(i, row[i])) sum", "sum"),
+    ("sampling", "row[i] * scale : 0.f", "row[i] : 0.f"),
+    ("sampling", "kept(i, row[i]) ? row[i] * scale : 0.f", "row[i] * scale"),
+    ("sampling", "__syncthreads();  // the digits", "//"),
+    ("sampling", "of_digit[digit] = 0;\n    __syncthreads();", "of_digit[digit] = 0;"),
+    ("sampling", "units_of(row[i]));\n    }\n    __syncthreads();", "units_of(row[i]));\n    }"),
+    ("sampling", "digit < 256; digit += blockDim.x", "digit < 32; digit += blockDim.x"),
+    ("sampling", "(bits ^ prefix) >> (shift + 8) == 0", "true"),
+    ("sampling", "of_digit[255 - i]", "of_digit[i]"),
+    ("sampling", "rest < total ? rest : total - 1", "rest < total ? rest : 0"),
+    ("sampling", "limit - 1", "limit"),
+    ("sampling", "rest = found.rest;", "rest = 0;"),
+    ("sampling", "shift >= 0; shift -= 8", "shift > 0; shift -= 8"),
+    ("sampling", "  if (place >= count_of[request]) return;\n", ""),
+    ("sampling", "* rows + blockIdx.x) * vocab", "* rows) * vocab"),
+    ("sampling", "first + static_cast<int>(blockIdx.x)", "static_cast<int>(blockIdx.x)"),
+    (
+        "sampling",
+        "static_cast<size_t>(request) * places + place",
+        "static_cast<size_t>(request) * places",
+    ),
+    ("sampling", "history + static_cast<size_t>(request) * vocab", "history"),
+    ("sampling", "tokens + request * width", "tokens"),
+    ("sampling", "repeated != 1.f || ", ""),
+    ("sampling", "present != 0.f || ", ""),
+    ("sampling", " || frequent != 0.f", ""),
+    ("sampling", "counts[i] >> 1", "counts[i]"),
+    ("sampling", "j = 1; j <= place", "j = 1; j < place"),
+    ("sampling", "j = 1; j <= place", "j = 0; j <= place"),
+    ("sampling", "times || counts[i] & 1", "times"),
+    ("sampling", "logit > 0.f ? logit / repeated : logit * repeated", "logit / repeated"),
+    ("sampling", "__fmul_rn(frequent, static_cast<float>(times))", "frequent"),
+    ("sampling", "if (times) logit", "logit"),
+    (
+        "sampling",
+        "best_of_block(largest).value) < kInfinity ? kFine : kNoNumber",
+        "best_of_block(largest).value) < kInfinity ? kFine : kFine",
+    ),
+    ("sampling", "token >= 0 && token < vocab", "token < vocab"),
+    ("sampling", "row[token] += biases_of", "row[token] = biases_of"),
+    ("sampling", "i < biases; i += blockDim.x", "i < 2; i += blockDim.x"),
+    ("sampling", "  __syncthreads();\n  largest = ", "  largest = "),
+    ("sampling", "  largest = {-kInfinity, kNowhere};\n", ""),
+    ("sampling", "largest.value < 0.f ? kForbidden : kNoNumber", "kNoNumber"),
+    ("sampling", "if (threadIdx.x == 0) status", "status"),
+    ("sampling", "found != kFine || divisor == 0.f", "found != kFine"),
+    ("sampling", "found != kFine || divisor == 0.f", "divisor == 0.f"),
+    ("sampling", "found == kFine ? largest.place : -1", "largest.place"),
+    ("sampling", "expf(row[i] / divisor - top)", "expf(row[i] / divisor)"),
+    ("sampling", "expf(row[i] / divisor - top)", "expf(row[i] - largest.value)"),
+    ("sampling", "row[i] *= scale;", "row[i] *= 1.f;"),
+    ("sampling", "most > 0 && most < vocab", "most < vocab"),
+    ("sampling", "static_cast<Units>(most)", "static_cast<Units>(most) + 1"),
+    ("sampling", "keep(row, vocab, least.bits, vocab);", "keep(row, vocab, least.bits, 100);"),
+    ("sampling", "mass < 1ull << kChanceBits", "false"),
+    ("sampling", "least.rest / each", "least.rest / each + 1"),
+    ("sampling", "least.rest / each", "0ull"),
+    ("sampling", "last.place);", "vocab);"),
+    (
+        "sampling",
+        "static_cast<Units>(__float_as_uint(row[i]) == least.bits)",
+        "static_cast<Units>(__float_as_uint(row[i]) >= least.bits)",
+    ),
+    ("sampling", "min_p[request] > 0.f", "false"),
+    ("sampling", "min_p[request] * likeliest.value", "min_p[request]"),
+    ("sampling", "  if (!draws[request]) return;\n", ""),
+    ("sampling", "* places + slot) * vocab", "* places) * vocab"),
+    ("sampling", "lengths[request] + 1 + slot", "lengths[request] + slot"),
+    ("sampling", "lengths[request] + 1 + slot", "lengths[request] + 1"),
+    ("sampling", "seeds[request]", "seeds[0]"),
+    ("sampling", "if (threadIdx.x == 0) tokens", "tokens"),
+    ("sampling", "(places + 1) + slot + 1", "(places + 1) + slot"),
+    ("sampling", "i < requests * width; i +=", "i < blockDim.x; i +="),
+    ("sampling", "i % width < kept[request] && ", ""),
+    ("sampling", " && token >= 0)", ")"),
+    ("sampling", "static_cast<size_t>(request) * vocab + token]", "token]"),
+    (
+        "sampling",
+        "atomicAdd(&history[static_cast<size_t>(request) * vocab + token], 2)",
+        "history[static_cast<size_t>(request) * vocab + token] += 2",
+    ),
+    # ------------------------------------------------------------------------------ round.cu
+    ("round", "* width * vocab;\n  const float* of_draft", "* vocab;\n  const float* of_draft"),
+    ("round", "* (width - 1) * vocab", "* width * vocab"),
+    (
+        "round",
+        "rows_of[request] - 1;\n  const int* mine = tokens + request * width;\n  const float",
+        "width - 1;\n  const int* mine = tokens + request * width;\n  const float",
+    ),
+    ("round", "const int place = lengths[request] + 1", "const int place = lengths[request]"),
+    ("round", "const Units seed = seeds[request]", "const Units seed = seeds[0]"),
+    ("round", "draft < 0 || draft >= vocab", "draft >= vocab"),
+    ("round", "place + accepted, kForAccept", "place, kForAccept"),
+    ("round", "place + accepted, kForAccept", "place + accepted, kForTarget"),
+    ("round", "!(number < chance)", "!(number <= chance)"),
+    ("round", "was_drawn ? static_cast<double>(of_draft[at]) : 1.", "1."),
+    ("round", "was_drawn ? static_cast<double>(of_draft[at]) : 1.", "of_draft[at]"),
+    ("round", "place + accepted, kForTarget", "place, kForTarget"),
+    ("round", "place + accepted, kForTarget", "place + accepted, kForDraft"),
+    ("round", "of_target + static_cast<size_t>(accepted) * vocab", "of_target"),
+    ("round", "of_draft + static_cast<size_t>(accepted) * vocab", "of_draft"),
+    ("round", "if (accepted < drafts) {", "if (accepted <= drafts) {"),
+    ("round", "if (accepted < drafts) {", "if (false) {"),
+    ("round", "fmaxf(own[i] - other[i], 0.f)", "own[i]"),
+    ("round", "fmaxf(own[i] - other[i], 0.f)", "fabsf(own[i] - other[i])"),
+    ("round", "i == draft ? 0.f : own[i]", "own[i]"),
+    ("round", "if (token < 0) token", "if (false) token"),
+    ("round", "if (drafts >= 0) {", "{"),
+    ("round", "i > accepted ? -1 : i < accepted", "i < accepted"),
+    ("round", "i < accepted ? mine[i + 1] : token", "i < accepted ? mine[i] : token"),
+    ("round", "i < accepted ? mine[i + 1] : token", "token"),
+    ("round", "if (threadIdx.x == 0) kept[request] = drafts", "kept[request] = drafts"),
+    ("round", "drafts < 0 ? 0 : accepted + 1;\n}\n\n// Cuts", "accepted + 1;\n}\n\n// Cuts"),
+    # ------------------------------------------------------------------------- confidence.cu
+    ("confidence", "rank == 0 || (token >= 0 && token < entries)", "token >= 0 && token < entries"),
+    ("confidence", "token >= 0 && token < entries", "token < entries"),
+    ("confidence", "token >= 0 && token < entries", "token >= 0"),
+    ("confidence", "* rows + at + slot) * width", "* rows + slot) * width"),
+    ("confidence", "* rows + at + slot) * width", "* rows + at) * width"),
+    (
+        "confidence",
+        "tokens[request * (slots + 1) + slot];\n    const bool",
+        "tokens[request * (slots + 1) + slot + 1];\n    const bool",
+    ),
+    ("confidence", "i += gridDim.x * warps", "i += requests * slots"),
+    ("confidence", "vector < (width + rank) / 8; vector += 32", "vector < 64; vector += 32"),
+    ("confidence", "vector < width / 8 ? x[vector]", "true ? x[vector]"),
+    ("confidence", "vector - width / 8", "vector"),
+    ("confidence", "    sum = warp_sum(sum);\n", ""),
+    ("confidence", "if (lane == 0) logits", "logits"),
+    ("confidence", "known ? sum + to_float(bias[0]) :", "known ? sum :"),
+    (
+        "confidence",
+        "known ? sum + to_float(bias[0]) : __int_as_float(0x7fffffff)",
+        "sum + to_float(bias[0])",
+    ),
+    ("confidence", "min(wanted[request], slots)", "wanted[request]"),
+    ("confidence", "most < 0 ? 0 : 1", "1"),
+    ("confidence", "count <= most && ", ""),
+    ("confidence", ">= 0) count++", "> 0) count++"),
+    (
+        "confidence",
+        "request < requests; request += gridDim.x * blockDim.x) {\n    const int most",
+        "request < requests; request += requests) {\n    const int most",
+    ),
+    ("confidence", "bool drafts = wanted[request] > 0", "bool drafts = wanted[request] >= 0"),
+    ("confidence", "drafts ? rows_of[request] - 1 : 0", "rows_of[request] - 1"),
+    ("confidence", "logits[i] / temperatures[slot]", "logits[i]"),
+    ("confidence", "if (slot < last) all *=", "if (slot < last) all ="),
+    ("confidence", "logit > -700. ?", "logit > -1000. ?"),
+    ("confidence", "logit > -700. ?", "!(logit <= -700.) ?"),
+    ("confidence", "slot < last ? all : -1.", "all"),
+    ("confidence", "if (drafts) rows_of[request] = 1;", ""),
+    (
+        "confidence",
+        "  __syncthreads();\n  for (int i = threadIdx.x; i < count",
+        "  for (int i = threadIdx.x; i < count",
+    ),
+    ("confidence", "  __syncthreads();\n  if (threadIdx.x != 0)", "  if (threadIdx.x != 0)"),
+    ("confidence", "i % slots * requests + i / slots;", "i;"),
+    ("confidence", "j % slots * requests + j / slots < place", "true"),
+    ("confidence", "survival[j] > mine ||", "survival[j] >= mine ||"),
+    ("confidence", "drafting += wanted[request] > 0", "drafting++"),
+    ("confidence", "others[0] + drafting", "drafting"),
+    ("confidence", "tokens <= most ? expected * rates[tokens] : 0.", "expected * rates[tokens]"),
+    ("confidence", "!(survival[chosen] > 0.) || ", ""),
+    ("confidence", " || ++tokens > most", ""),
+    ("confidence", "++tokens > most", "tokens++ > most"),
+    ("confidence", "++tokens > most", "++tokens >= most"),
+    ("confidence", "!(worth > best)", "!(worth >= best)"),
+    ("confidence", "if (!(worth > best)) break;", "if (!(worth > best)) continue;"),
+    ("confidence", "    best = worth;\n", ""),
+    ("confidence", "chosen % slots + 2", "chosen % slots + 1"),
+    # ----------------------------------------------------------------------------- markov.cu
+    ("markov", "request < requests && vector < vectors", "vector < vectors"),
+    ("markov", "request < requests && vector < vectors", "request < requests"),
+    ("markov", "row >= 0 && row < entries", "row < entries"),
+    ("markov", "row >= 0 && row < entries", "row >= 0"),
+    ("markov", ": make_uint4(~0u, ~0u, ~0u, ~0u);", ": make_uint4(0, 0, 0, 0);"),
+    (
+        "markov",
+        "by_request ? request : tokens[request * width + slot]",
+        "tokens[request * width + slot]",
+    ),
+    (
+        "markov",
+        "tokens[request * width + slot];\n      const bool",
+        "tokens[request * width];\n      const bool",
+    ),
+    ("markov", "    latents[i] = value;\n  }\n  __syncthreads();", "    latents[i] = value;\n  }"),
+    ("markov", "tile += gridDim.x * warps", "tile += tiles"),
+    ("markov", "tiles = (vocab + 15) / 16", "tiles = vocab / 16"),
+    ("markov", "vector < vectors && low < vocab", "low < vocab"),
+    ("markov", "vector < vectors && high < vocab", "vector < vectors"),
+    ("markov", "vector < vectors && low < vocab", "vector < vectors"),
+    ("markov", "begin < vectors; begin += 4 * kBatch", "begin < 16; begin += 4 * kBatch"),
+    (
+        "markov",
+        "{a[i].x, b[i].x, a[i].y, b[i].y}, {x.x, x.y}",
+        "{a[i].x, a[i].y, b[i].x, b[i].y}, {x.x, x.y}",
+    ),
+    ("markov", "{x.z, x.w}", "{x.x, x.w}"),
+    ("markov", "(8 * n + group) * pitch", "group * pitch"),
+    (
+        "markov",
+        "low = 16 * tile + group, high = low + 8",
+        "low = 16 * tile + group, high = low + 1",
+    ),
+    ("markov", "request >= requests || token >= vocab", "token >= vocab"),
+    ("markov", "request >= requests || token >= vocab", "request >= requests"),
+    ("markov", "* slots + slot) * columns", "* slots) * columns"),
+    ("markov", "* slots + slot) * columns + token", "* slots + slot) * vocab + token"),
+    ("markov", "__fmul_rn(of_block, scale)", "of_block"),
+    ("markov", "if (hands_over[n][e % 2]) logits", "logits"),
+    ("markov", "* target_vocab + target_ids[token]", "* target_vocab + token"),
+    ("markov", "lanes = 4; lanes < 32", "lanes = 8; lanes < 32"),
+    ("markov", "if (group == 0) warp_values", "warp_values"),
+    ("markov", "mine.place;\n    }\n  __syncthreads();", "mine.place;\n    }"),
+    ("markov", "w < warps; w++) mine", "w < 1; w++) mine"),
+    (
+        "markov",
+        "places[blockIdx.x * requests + threadIdx.x] = mine.place;\n  }\n  __syncthreads();",
+        "places[blockIdx.x * requests + threadIdx.x] = mine.place;\n  }",
+    ),
+    ("markov", "    __threadfence();\n    is_last", "    is_last"),
+    ("markov", "next launch\n    __threadfence();", "next launch"),
+    ("markov", "gridDim.x - 1) == gridDim.x - 1", "gridDim.x) == gridDim.x - 1"),
+    ("markov", "  }\n  __syncthreads();\n  if (!is_last) return;", "  }\n  if (!is_last) return;"),
+    ("markov", "  if (!is_last) return;\n", ""),
+    ("markov", "request < requests; request += warps", "request < warps; request += warps"),
+    ("markov", "i < static_cast<int>(gridDim.x); i += 32", "i < 1; i += 32"),
+    ("markov", "mine = best_of(mine, 32);\n    if (lane == 0 && !draws", "if (lane == 0 && !draws"),
+    ("markov", "lane == 0 && !draws[request]", "lane == 0"),
+    (
+        "markov",
+        "fabsf(mine.value) < kInfinity ? target_ids[mine.place] : -1",
+        "target_ids[mine.place]",
+    ),
+    ("markov", "target_ids[mine.place] : -1", "mine.place : -1"),
+    ("markov", "width + slot + 1] =", "width + slot] ="),
+    (
+        "markov",
+        "unpack_bf16x8(reinterpret_cast<const uint4*>(x)[i], v);",
+        "unpack_bf16x8(reinterpret_cast<const uint4*>(x)[0], v);",
+    ),
+    ("markov", "(x)[2 * i], b", "(x)[i], b"),
+    ("markov", "row + width, embedded, rank", "row + rank, embedded, rank"),
+    ("markov", "* sigmoid(gate + to_float(bias[i]))", "* sigmoid(gate)"),
+    ("markov", "to_float(embedded[i]) * sigmoid", "sigmoid"),
+    ("markov", "known ? value : __int_as_float(0x7fffffff)", "value"),
+    (
+        "markov",
+        "i < rank; i += gridDim.x * warps) {\n    const bf16* row",
+        "i < rank; i += rank) {\n    const bf16* row",
+    ),
+    (
+        "markov",
+        "i < rank; i += gridDim.x * warps) {\n    float joint",
+        "i < rank; i += rank) {\n    float joint",
+    ),
+    ("markov", "if (slot > 0) sum +=", "sum +="),
+    ("markov", "slot > 0 ? state[i] : 0.f", "state[i]"),
+    ("markov", "slot > 0 ? state[i] : 0.f", "0.f"),
+    ("markov", "      if (slot > 0) sum += share(row, state, rank, lane);\n", ""),
+    ("markov", "row + 2 * rank, x, width", "row + rank, x, width"),
+    ("markov", "bias[j * rank + i]", "bias[i]"),
+    ("markov", "(static_cast<size_t>(j) * rank + i)", "(static_cast<size_t>(j) + 3 * i)"),
+    ("markov", "(1.f - kept) * tanhf(joint[1])", "tanhf(joint[1])"),
+    ("markov", "known ? tanhf(joint[2]) : __int_as_float(0x7fffffff)", "tanhf(joint[2])"),
+]
+TESTS = {
+    "choices": ["test_sampling.py"],
+    "sampling": ["test_sampling.py"],
+    "round": ["test_accept_sampled.py"],
+    "confidence": ["test_confidence.py"],
+    "markov": ["test_markov.py"],
+}
+
+
+def source(file: str) -> str:
+    """The kernel's text; that of a header in the place where sampling.cu includes it."""
+    if file != "choices":
+        return (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
+    header = (FOLDER / "choices.cuh").read_text(encoding="utf-8")
+    text = (FOLDER / "sampling.cu").read_text(encoding="utf-8")
+    assert '#include "choices.cuh"\n' in text
+    return text.replace('#include "choices.cuh"\n', header.replace("#pragma once\n", ""))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "line", "broken"), MUTANTS, ids=[str(number) for number in range(len(MUTANTS))]
+)
+def test_a_broken_kernel_is_noticed(file: str, line: str, broken: str, tmp_path: Path) -> None:
+    text = source(file)
+    assert line in text
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    for other in FOLDER.glob("*.cu"):
+        shutil.copy(other, kernels)
+    target = "sampling" if file == "choices" else file
+    (kernels / f"{target}.cu").write_text(text.replace(line, broken, 1), encoding="utf-8")
+
+    for test in TESTS[file]:
+        run = outcome(str(Path(__file__).parent / test), kernels)
+
+        # 1: tests ran and one failed. Anything else says nothing about the mutant.
+        assert 1 == run.returncode, run.stdout + run.stderr
+        assert "CompileError" not in run.stdout
