@@ -1,0 +1,155 @@
+"""`/v1/route`: configs and repos, and never a file of this machine."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from threading import enumerate as enumerate_threads
+from typing import Any
+
+import jsonschema
+import pytest
+
+import dspark
+from dspark.runtime import ServeSettings
+from dspark.runtime.serve import lookups, route
+from tests.runtime.serve.parts import Served, byte_engine, eventually, served
+
+CONFIG = {"architectures": ["Qwen3DSparkModel"], "model_type": "qwen3", "markov_rank": 256}
+SCHEMA = json.loads(
+    (Path(dspark.__file__).parents[1] / "schemas/decision.schema.json").read_text(encoding="utf-8")
+)
+
+
+def decided(server: Served, body: str) -> dict[str, Any]:
+    answer = server.http.post(
+        "/v1/route", content=body, headers={"content-type": "application/json"}
+    )
+    assert 200 == answer.status_code
+    decision: dict[str, Any] = answer.json()
+    jsonschema.validate(decision, SCHEMA)
+    return decision
+
+
+def test_a_config_gets_the_routers_decision(server: Served) -> None:
+    expected = dspark.compile_table().route(CONFIG, "-").to_json()
+
+    assert expected == decided(server, json.dumps(CONFIG))
+    assert "qwen3-dspark" == expected["decision"]["lane"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("{}", "E101"),
+        ('{"architectures": ["Nobody"]}', "R000"),
+        ('{"markov_rank": 1, "markov_rank": 2}', "E003"),
+        ('{"block_size": 7,}', "E002"),
+        ("[]", "E004"),
+        ('{"checkpoint": "a/b", "model_type": "qwen3"}', "E101"),
+    ],
+)
+def test_a_config_is_judged_as_it_was_written(server: Served, body: str, rule: str) -> None:
+    assert rule == decided(server, body)["decision"]["rule_id"]
+
+
+def test_a_refusal_is_counted_by_its_rule(server: Served) -> None:
+    decided(server, "{}")
+    before = server.metric("dspark_refusals_total", rule_id="E101")
+
+    decided(server, "{}")
+    decided(server, json.dumps(CONFIG))
+
+    assert before + 1 == server.metric("dspark_refusals_total", rule_id="E101")
+    assert not any(dict(labels).get("rule_id") == "L001" for _, labels in server.metrics())
+
+
+def test_no_name_reaches_a_local_file(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "owner" / "name"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    assert "qwen3-dspark" == dspark.route("owner/name").lane
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    asked = []
+
+    def nothing(*arguments: Any, **_: Any) -> Any:
+        asked.append(arguments)
+        raise FileNotFoundError
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", nothing)
+
+    for name in (str(folder), "./owner/name", "../name", "-", "/etc/passwd", ""):
+        found = decided(server, json.dumps({"checkpoint": name}))
+        assert ("E014", []) == (found["decision"]["rule_id"], found["evidence"])
+        assert "it is no repo id" in found["decision"]["refusal"]["message"]
+    assert [] == asked
+    found = decided(server, json.dumps({"checkpoint": "owner/name"}))
+    assert 1 == len(asked)
+    assert found["decision"]["lane"] is None
+
+
+def test_a_repo_is_asked_for_without_the_servers_own_token(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    class Metadata:
+        size = 99
+
+    def metadata(url: str, **options: Any) -> Metadata:
+        seen["url"] = url
+        seen["head"] = options
+        return Metadata()
+
+    def download(repo: str, file: str, **options: Any) -> str:
+        path = Path(options["local_dir"]) / file
+        path.write_text(json.dumps(CONFIG), encoding="utf-8")
+        seen["get"] = options | {"repo": repo}
+        return str(path)
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", metadata)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+
+    found = decided(server, '{"checkpoint": "owner/name@v1"}')
+
+    assert ("L001", "owner/name@v1") == (found["decision"]["rule_id"], found["source"])
+    assert seen["head"]["token"] is False
+    assert seen["get"]["token"] is False
+    assert ("owner/name", "v1") == (seen["get"]["repo"], seen["get"]["revision"])
+    assert not Path(seen["get"]["local_dir"]).exists()
+
+    Metadata.size = route.LARGEST_CONFIG + 1
+    assert "E009" == decided(server, '{"checkpoint": "owner/name"}')["decision"]["rule_id"]
+
+
+def test_a_checkpoint_is_a_string(server: Served) -> None:
+    answer = server.http.post("/v1/route", json={"checkpoint": 5})
+
+    assert (400, "checkpoint") == (answer.status_code, answer.json()["error"]["param"])
+
+
+def test_a_hub_that_never_answers_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = Event()
+    monkeypatch.setattr(lookups, "_AT_ONCE", 3)
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", lambda *_, **__: released.wait())
+    settings = ServeSettings(request_timeout=1.0)
+
+    with served(byte_engine(False), settings=settings) as up, ThreadPoolExecutor(3) as clients:
+
+        def ask() -> tuple[int, str]:
+            answer = up.http.post("/v1/route", json={"checkpoint": "owner/name"})
+            return answer.status_code, answer.json()["error"]["code"]
+
+        waiting = [clients.submit(ask) for _ in range(3)]
+        eventually(lambda: sum(each.name == "dspark-hub" for each in enumerate_threads()) == 3)
+        assert (429, "queue_full") == ask()
+        assert [(504, "request_timeout")] * 3 == [each.result() for each in waiting]
+        # The threads wait still, and count as long as they do.
+        assert (429, "queue_full") == ask()
+        released.set()
+        eventually(lambda: ask()[0] != 429)
