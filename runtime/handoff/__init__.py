@@ -1,0 +1,1 @@
+"""Where a pair goes that outgrows one GPU: vLLM with our refusals in it, or Ray with our engine."""
