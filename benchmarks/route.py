@@ -22,10 +22,11 @@ from benchmarks import peers, tables
 from benchmarks.peers import Peer
 from benchmarks.tables import Facts, Row
 from benchmarks.timing import Call, Sample, pin, time_calls, time_commands, time_once
-from dspark.compile import compile_text
+from dspark.compile import compile_table, compile_text
 from dspark.compiled import Table
 from dspark.graph import decide
 from dspark.observe import observe_config
+from dspark.routing import decide_source, route
 
 SMALL, LARGE = 12, 10_000
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus"
@@ -154,8 +155,27 @@ def measure_check() -> list[Gate]:
     return [Gate("dspark check", sample.minimum, 10, "s")]
 
 
+def measure_log() -> list[Gate]:
+    """`dspark.route` of a folder while nobody listens, against the same without that look."""
+    checkpoint = str(CORPUS / "deepseek-ai__dspark_qwen3_4b_block7")
+    table = compile_table()
+    routed, decided = "dspark.route, nobody listening", "the same, announcing nothing"
+    samples = time_calls(
+        {
+            routed: Call(partial(route, table=table), (checkpoint,)),
+            decided: Call(decide_source, (table, checkpoint)),
+        },
+        repeats=21,
+    )
+    for name, sample in samples.items():
+        _say(name, sample, 1e6, "us")
+    ratio = samples[routed].minimum / samples[decided].minimum
+    return [Gate(f"{routed} / {decided}", ratio, 1.1, "x")]
+
+
 SECTIONS: dict[str, Callable[[], list[Gate]]] = {
     "decisions": measure_decisions,
+    "log": measure_log,
     "peers": measure_peers,
     "compile": measure_compile,
     "start": measure_start,

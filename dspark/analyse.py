@@ -7,7 +7,7 @@ config.json that shows it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dspark.diagnostics import Note, Report
 from dspark.facts import NESTED_KEYS, Cell
@@ -63,7 +63,11 @@ def show(facts: Sequence[str], cells: Sequence[Cell]) -> str:
     return "" if config is None else json.dumps(config)
 
 
-def prove(source: Source, built: Built, report: Report) -> None:
+Shown = Callable[[Sequence[str], Sequence[Cell]], str]
+"""What writes down an input that has given cells."""
+
+
+def prove(source: Source, built: Built, report: Report, show: Shown = show) -> None:
     """Reports every overlap, gap, shadowed and dead rule, unused fact, lane and `before`."""
     facts = tuple(source.facts)
     for clash in built.clashes:

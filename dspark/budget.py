@@ -1,9 +1,9 @@
 """How much memory a pair needs, in bytes, before any of it is allocated.
 
-Weights are kept in the format of their file on a GPU, and widened to float32 on a CPU; keys and
-values are in the format of the weights. Counted are the weights, both caches for `max_seq`
-positions of every row, and the logits with one workspace of their size for a round. Activations of
-a prefill and what the libraries themselves take are not.
+Weights are kept in the format of their file on a GPU, and widened to float32 on a CPU, unless a
+format is asked for; keys and values are in the format of the weights. Counted are the weights, both
+caches for `max_seq` positions of every row, and the logits with one workspace of their size for a
+round. Activations of a prefill and what the libraries themselves take are not.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from dspark.match_tensors import integer
 
 _FLOAT32, _BFLOAT16 = 4, 2
 _CONFIG_DTYPES = {"bfloat16": _BFLOAT16, "float16": 2, "float32": _FLOAT32}
+DTYPES = {"float32": _FLOAT32, "bfloat16": _BFLOAT16}
+"""What can be computed in, and the bytes of a value."""
 _UNITS: dict[str, int] = {
     unit: base**power
     for base, letters in ((1000, ("", "K", "M", "G", "T")), (1024, ("", "Ki", "Mi", "Gi", "Ti")))
@@ -67,11 +69,15 @@ class Budget(NamedTuple):
         return left // self.target_kv_per_token
 
 
-def stored(tensors: Iterable[TensorInfo], device: str) -> Stored:
-    """What tensors of a file take on `device`; the cache follows the format most bytes are in."""
+def stored(tensors: Iterable[TensorInfo], device: str, dtype: str | None = None) -> Stored:
+    """What tensors of a file take on `device`; the cache follows the format most bytes are in.
+
+    `dtype` is what everything is converted to; None leaves it to the device.
+    """
     infos = list(tensors)
-    if device == "cpu":
-        return Stored(sum(_widened(info) for info in infos), _FLOAT32)
+    size = _value_bytes(device, dtype)
+    if size is not None:
+        return Stored(sum(_converted(info, size) for info in infos), size)
     by_dtype: Counter[str] = Counter()
     for info in infos:
         by_dtype[info.dtype] += info.nbytes
@@ -80,7 +86,10 @@ def stored(tensors: Iterable[TensorInfo], device: str) -> Stored:
 
 
 def stored_by_config(
-    shapes: Iterable[tuple[int, ...]], config: Mapping[str, object], device: str
+    shapes: Iterable[tuple[int, ...]],
+    config: Mapping[str, object],
+    device: str,
+    dtype: str | None = None,
 ) -> Stored:
     """The same for a model whose weights are not there.
 
@@ -88,17 +97,20 @@ def stored_by_config(
     float32, so that what fits by this figure fits.
     """
     named = config.get("dtype") or config.get("torch_dtype")
-    size = _CONFIG_DTYPES.get(named, _FLOAT32) if isinstance(named, str) else _FLOAT32
-    if device == "cpu":
-        size = _FLOAT32
+    size = _value_bytes(device, dtype)
+    if size is None:
+        size = _CONFIG_DTYPES.get(named, _FLOAT32) if isinstance(named, str) else _FLOAT32
     return Stored(size * sum(prod(shape) for shape in shapes), size)
 
 
+NO_DRAFT = Stored(0, 0)
+
+
 def budget(
-    draft: Mapping[str, Value],
+    draft: Mapping[str, Value] | None,
     target: Mapping[str, Value],
     *,
-    draft_stored: Stored,
+    draft_stored: Stored = NO_DRAFT,
     target_stored: Stored,
     drafts: int,
     draft_positions: int,
@@ -107,9 +119,10 @@ def budget(
 ) -> Budget:
     """The bytes of a pair that serves `batch` rows of up to `max_seq` tokens, `drafts` a round.
 
-    `draft_positions` is how far the draft is asked, at most `max_seq`.
+    `draft_positions` is how far the draft is asked, at most `max_seq`. A target without a draft has
+    neither, nor drafts.
     """
-    draft_kv = _kv_per_token(draft, draft_stored.value_bytes)
+    draft_kv = 0 if draft is None else _kv_per_token(draft, draft_stored.value_bytes)
     target_kv = _kv_per_token(target, target_stored.value_bytes)
     return Budget(
         draft_weights=draft_stored.weights,
@@ -152,5 +165,12 @@ def _kv_per_token(values: Mapping[str, Value], value_bytes: int) -> int:
     return layers * 2 * heads * integer(values, "head_dim") * value_bytes
 
 
-def _widened(info: TensorInfo) -> int:
-    return info.nbytes if info.dtype == "I64" else prod(info.shape) * _FLOAT32
+def _value_bytes(device: str, dtype: str | None) -> int | None:
+    """Bytes of a value where all are converted to one format; None where files keep theirs."""
+    if dtype is not None:
+        return DTYPES[dtype]
+    return _FLOAT32 if device == "cpu" else None
+
+
+def _converted(info: TensorInfo, size: int) -> int:
+    return info.nbytes if info.dtype == "I64" else prod(info.shape) * size

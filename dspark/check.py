@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -86,18 +86,15 @@ def check(table: Table) -> Report:
     failures = []
     covered: set[str] = set()
     trials = []
-    with tempfile.TemporaryDirectory(prefix="dspark-check-") as folder:
-        for case in cases:
-            decision = decide_case(table, case, Path(folder))
-            wanted = _wanted(case, decision)
-            if wanted:
-                # A test that fails already would count every mutant it looks at as noticed.
-                failures.append(Failure(case, decision, wanted))
-                continue
-            if case.kind == "hit":
-                covered.add(case.rule_id)
-            if decision.observation is not None and case.rule_id in table.rules:
-                trials.append(Trial(case, decision.observation))
+    for case, decision, wanted in _decided(table, cases):
+        if wanted:
+            # A test that fails already would count every mutant it looks at as noticed.
+            failures.append(Failure(case, decision, wanted))
+            continue
+        if case.kind == "hit":
+            covered.add(case.rule_id)
+        if decision.observation is not None and case.rule_id in table.rules:
+            trials.append(Trial(case, decision.observation))
     uncovered = tuple(rule_id for rule_id in rules if rule_id not in covered)
     swaps, unnoticed = swap_messages(rules)
     return Report(
@@ -109,6 +106,20 @@ def check(table: Table) -> Report:
         swaps=swaps,
         unnoticed_swaps=unnoticed,
     )
+
+
+def failing_tests(table: Table) -> tuple[Failure, ...]:
+    """The tests inside a table that do not get what they ask for; a moment's work."""
+    cases = [case for rule in table.rules.values() for case in rule.cases]
+    return tuple(Failure(*found) for found in _decided(table, cases) if found[2])
+
+
+def _decided(table: Table, cases: Sequence[Case]) -> Iterator[tuple[Case, Decision, str]]:
+    """Each test with its decision, and with what it asked for where that is something else."""
+    with tempfile.TemporaryDirectory(prefix="dspark-check-") as folder:
+        for case in cases:
+            decision = decide_case(table, case, Path(folder))
+            yield case, decision, _wanted(case, decision)
 
 
 def is_shipped(table: Table) -> bool:

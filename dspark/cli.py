@@ -1,4 +1,4 @@
-"""`dspark VERB ...`: route, plan, check, explain, diff, rules, graph."""
+"""`dspark VERB ...`: the router's verbs, and the way to those of the runtime."""
 
 from __future__ import annotations
 
@@ -8,17 +8,33 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
 from dspark import __version__
-from dspark.cli_plan import add_plan, run_plan
-from dspark.compile import compile_table, read_messages
+from dspark.cli_engines import add_engines, run_engines
+from dspark.cli_explore import add_explore, add_old
+from dspark.cli_handoff import BadCall, add_handoff, run_handoff
+from dspark.cli_parity import NoSuchPack, add_parity, run_parity
+from dspark.cli_plan import IdleOption, add_plan, run_plan
+from dspark.compile import compile_table, is_pack, read_messages
 from dspark.compiled import Table
 from dspark.decision import Decision
-from dspark.errors import TableError
+from dspark.errors import PackError, TableError
 from dspark.graph import TooLarge
 from dspark.output import Line, OutputLost, flush, progress, tolerate_any_text, write
+from dspark.rule import letter
+
+RUNTIME_VERBS = {
+    "generate": "decode a prompt",
+    "bench": "measure a pair with and without its draft",
+    "verify": "hold a pair's text against the target alone",
+    "serve": "answer requests in the manner of OpenAI's API",
+    "doctor": "what this machine can run, and what to do where it cannot",
+}
+"""The verbs in `dspark.runtime.cli`, each a module that is imported when its verb is called: what
+checks a checkpoint never imports what decodes."""
 
 OK, FAILED, USAGE, REFUSED, UNREADABLE, INVALID_TABLE = range(6)
 """Exit codes, the same for every verb."""
@@ -31,7 +47,8 @@ class _Usage(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns its exit code."""
     tolerate_any_text()
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parser(words[0] if words else None).parse_args(words)
     try:
         code = _run(arguments)
         flush()
@@ -56,7 +73,7 @@ def _discard_output() -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         code: int = arguments.run(arguments)
-    except _Usage as mistake:
+    except (_Usage, PackError) as mistake:
         write([[f"dspark: {mistake}"]], sys.stderr)
         return USAGE
     except TableError as error:
@@ -70,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(called: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dspark",
         description="Decide which lane runs a draft checkpoint, or which rule refuses it.",
@@ -127,8 +144,34 @@ def _parser() -> argparse.ArgumentParser:
 
     graph = verbs.add_parser("graph", help="the decision graph")
     _rules_option(graph)
-    graph.add_argument("--format", choices=("text", "mermaid", "dot", "json"), default="text")
+    drawn = graph.add_mutually_exclusive_group()
+    drawn.add_argument("--format", choices=("text", "mermaid", "dot", "json"), default="text")
+    drawn.add_argument("--html", metavar="OUT", help="write the explorer's page to a file")
+    add_old(graph)
     graph.set_defaults(run=_graph)
+
+    explore = add_explore(verbs)
+    _rules_option(explore)
+    explore.set_defaults(run=_explore)
+
+    handoff = add_handoff(verbs)
+    _rules_option(handoff)
+    handoff.set_defaults(run=_handoff)
+
+    engines = add_engines(verbs)
+    _rules_option(engines)
+    engines.set_defaults(run=_engines)
+
+    parity = add_parity(verbs)
+    _rules_option(parity)
+    parity.set_defaults(run=_parity)
+
+    for name, summary in RUNTIME_VERBS.items():
+        verb = verbs.add_parser(name, help=summary, epilog=_EXIT_CODES)
+        if name == called:
+            module = import_module(f"dspark.runtime.cli.{name}")
+            module.add_arguments(verb)
+            verb.set_defaults(run=module.run)
     return parser
 
 
@@ -146,7 +189,11 @@ _EXIT_CODES = (
 
 
 def _rules_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rules", metavar="FILE", help="a table to use instead of the shipped one")
+    parser.add_argument(
+        "--rules",
+        metavar="FILE",
+        help="a table to use instead of the shipped one; pack:NAME is an installed rule pack's",
+    )
 
 
 def _table(path: str | None) -> Table:
@@ -166,7 +213,8 @@ def _report_table(error: TableError, as_json: bool) -> int:
     for diagnostic in error.diagnostics:
         write(diagnostic_lines(diagnostic))
     count = len(error.diagnostics)
-    write([[f"{count} error{'s' if count > 1 else ''} in the table; nothing was decided"]])
+    where = error.origin or "the table"
+    write([[f"{count} error{'s' if count > 1 else ''} in {where}; nothing was decided"]])
     return INVALID_TABLE
 
 
@@ -221,22 +269,37 @@ def _decide(table: Table, source: str, stdin: BinaryIO | None, *, check: bool) -
 
 
 def _code(decision: Decision) -> int:
-    if decision.rule_id.startswith("E"):
+    if letter(decision.rule_id) == "E":
         return UNREADABLE
     return OK if decision.lane is not None else REFUSED
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    refused = run_plan(arguments, _table(arguments.rules))
+    try:
+        refused = run_plan(arguments, _table(arguments.rules))
+    except IdleOption as mistake:
+        raise _Usage(mistake) from None
+    return OK if refused is None else _code(refused)
+
+
+def _handoff(arguments: argparse.Namespace) -> int:
+    try:
+        refused = run_handoff(arguments, _table(arguments.rules))
+    except BadCall as mistake:
+        raise _Usage(mistake) from None
     return OK if refused is None else _code(refused)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from dspark.check import check, is_shipped
     from dspark.contract_check import check_contracts, read_file, read_shipped, routes_of
+    from dspark.handoff_check import prove_handoffs
+    from dspark.parity_check import check_packs
+    from dspark.parity_compile import shipped_packs
     from dspark.render import check_lines, contract_lines
+    from dspark.render_parity import pack_lines
 
-    if arguments.file is not None:
+    if arguments.file is not None and not is_pack(arguments.file):
         try:
             benches = read_file(Path(arguments.file))
         except OSError as error:
@@ -253,15 +316,36 @@ def _check(arguments: argparse.Namespace) -> int:
         write([[f"{table.file}: {len(table.rules)} rules, 0 diagnostics, table {table.version}"]])
         flush()
     contracts = read_shipped(routes_of(table)) if is_shipped(table) else ()
+    if contracts:
+        prove_handoffs(table)
+    packs = shipped_packs() if contracts else ()
     report = check(table)
     found = check_contracts(contracts)
+    held = check_packs(packs)
     if arguments.json:
-        more = {"contracts": found.to_json()} if contracts else {}
+        more: dict[str, object] = {}
+        if contracts:
+            more = {"contracts": found.to_json(), "packs": [each.to_json() for each in held]}
         write([[json.dumps(report.to_json() | more)]])
     else:
         write(check_lines(report))
         write(contract_lines(found) if contracts else [])
-    return OK if report.passed and found.passed else FAILED
+        write(pack_lines(held) if packs else [])
+    passed = report.passed and found.passed and all(each.passed for each in held)
+    return OK if passed else FAILED
+
+
+def _engines(arguments: argparse.Namespace) -> int:
+    unreadable = run_engines(arguments, _table(arguments.rules))
+    return max((_code(each) for each in unreadable), default=OK)
+
+
+def _parity(arguments: argparse.Namespace) -> int:
+    try:
+        passed = run_parity(arguments, _table(arguments.rules))
+    except NoSuchPack as mistake:
+        raise _Usage(mistake) from None
+    return OK if passed else FAILED
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -308,7 +392,37 @@ def _rules(arguments: argparse.Namespace) -> int:
 
 
 def _graph(arguments: argparse.Namespace) -> int:
-    from dspark.graph_text import graph_text
+    table = _table(arguments.rules)
+    if arguments.html is None:
+        from dspark.graph_text import graph_text
 
-    write([[graph_text(_table(arguments.rules), arguments.format)]])
+        if arguments.old is not None:
+            raise _Usage("--old needs --html: the other formats show one table")
+        write([[graph_text(table, arguments.format)]])
+        return OK
+    from dspark.explorer import explorer_page
+
+    page = explorer_page(table, _old_table(arguments))
+    try:
+        Path(arguments.html).write_text(page, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _Usage(f"cannot write `{arguments.html}`: {reason}") from error
     return OK
+
+
+def _explore(arguments: argparse.Namespace) -> int:
+    from dspark.cli_explore import serve
+
+    old = _old_table(arguments)
+    _table(arguments.rules)  # an unreadable file is reported as every verb reports it
+    try:
+        serve(arguments.rules, old, arguments.port)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise _Usage(f"cannot serve on port {arguments.port}: {reason}") from error
+    return OK
+
+
+def _old_table(arguments: argparse.Namespace) -> Table | None:
+    return None if arguments.old is None else _table(arguments.old)

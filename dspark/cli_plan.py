@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 from dspark.compiled import Table
 from dspark.decision import Decision
 from dspark.errors import Refused
 from dspark.output import write
 
+if TYPE_CHECKING:
+    from dspark.load_plan import LoadPlan
+
 _DESCRIPTION = (
     "DRAFT and TARGET are a checkpoint folder, a config.json or a repo id owner/name[@revision]. "
     "Configs and tensor headers are read, never a weight; the target's weights need not be there."
 )
+
+
+class IdleOption(Exception):
+    """An option that means nothing beside the others, or here; its text is for people."""
 
 
 def add_plan(verbs: Any) -> argparse.ArgumentParser:
@@ -27,12 +35,12 @@ def add_plan(verbs: Any) -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument(
         "--max-seq",
-        type=_count,
+        type=count,
         metavar="N",
         help="longest sequence served, in tokens (default: all of the target's positions)",
     )
     parser.add_argument(
-        "--batch", type=_count, default=1, metavar="B", help="sequences at a time (default: 1)"
+        "--batch", type=count, default=1, metavar="B", help="sequences at a time (default: 1)"
     )
     parser.add_argument(
         "--memory",
@@ -40,12 +48,37 @@ def add_plan(verbs: Any) -> argparse.ArgumentParser:
         metavar="BYTES",
         help="memory there is, such as 24GiB (default: the machine's on cpu, unknown on cuda)",
     )
-    parser.add_argument("--json", action="store_true", help="the plan as one JSON object")
+    parser.add_argument(
+        "--cost", action="store_true", help="also what a round reads, writes and launches"
+    )
+    parser.add_argument(
+        "--context",
+        type=count,
+        metavar="N",
+        help="with --cost: committed positions of each sequence (default: 2048, or what fits)",
+    )
+    parser.add_argument(
+        "--bandwidth",
+        type=_bandwidth,
+        metavar="GB/S",
+        help="with --cost: memory bandwidth, for the least time that a round can take",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="the plan, or with --cost the cost, as one JSON object"
+    )
     return parser
 
 
 def run_plan(arguments: argparse.Namespace, table: Table) -> Decision | None:
-    """Prints the plan, or the decision that refused it, which it returns."""
+    """Prints the plan, or the decision that refused it, which it returns.
+
+    Raises IdleOption for options that do not go together.
+    """
+    for option in ("context", "bandwidth"):
+        if getattr(arguments, option) is not None and not arguments.cost:
+            raise IdleOption(f"--{option} says nothing without --cost")
+    if arguments.json and arguments.bandwidth is not None:
+        raise IdleOption("--bandwidth says nothing with --json, which holds bytes and no times")
     from dspark.planning import plan
     from dspark.render import decision_lines
     from dspark.render_plan import plan_lines
@@ -67,6 +100,9 @@ def run_plan(arguments: argparse.Namespace, table: Table) -> Decision | None:
         else:
             write(decision_lines(decision))
         return decision
+    if arguments.cost:
+        _write_cost(arguments, planned)
+        return None
     if arguments.json:
         write([[planned.model_dump_json()]])
     else:
@@ -74,10 +110,36 @@ def run_plan(arguments: argparse.Namespace, table: Table) -> Decision | None:
     return None
 
 
-def _count(text: str) -> int:
+def _write_cost(arguments: argparse.Namespace, planned: LoadPlan) -> None:
+    from dspark.cost import cost, most_context
+    from dspark.render_cost import cost_lines
+    from dspark.render_plan import plan_lines
+
+    most = most_context(planned)
+    context = min(2048, most) if arguments.context is None else arguments.context
+    if most < 0:
+        raise IdleOption(f"a round does not fit into the {planned.max_seq} tokens of this plan")
+    if context > most:
+        raise IdleOption(f"a round has no room behind {context} positions: {most} is the most")
+    found = cost(planned, context)
+    if arguments.json:
+        write([[json.dumps(found.to_json())]])
+        return
+    write(plan_lines(planned))
+    write(cost_lines(found, arguments.bandwidth))
+
+
+def count(text: str) -> int:
+    """A whole number of 1 or more, for argparse."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 19) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"`{text}` is not a whole number of 1 or more")
     return int(text)
+
+
+def _bandwidth(text: str) -> float:
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) is None or float(text) <= 0:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of GB/s above 0, such as 3350")
+    return float(text)
 
 
 def _size(text: str) -> int:

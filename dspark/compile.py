@@ -10,16 +10,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from dspark import analyse
 from dspark.compiled import Table
 from dspark.diagnostics import Report
 from dspark.document import Document
-from dspark.errors import TableError
+from dspark.errors import PackError, TableError
 from dspark.files import rules_file
 from dspark.graph import Built, TooLarge, build
+from dspark.prefix import prefixed
 from dspark.rule import Rule
 from dspark.table import Source, read_table
+
+if TYPE_CHECKING:
+    from dspark.packs import Pack
+
+PACK = "pack:"
+"""What stands before a rule pack's name wherever a rules file can be named."""
 
 DRAFTS = rules_file("drafts.yaml")
 MESSAGES = rules_file("messages.yaml")
@@ -27,13 +35,55 @@ LARGEST_TABLE = 64 * 1024 * 1024
 """Bytes; a table of 100,000 rules has a third of it. A device or a wrong file may have no end."""
 
 
+class RulesFile(NamedTuple):
+    """Where a table is written."""
+
+    file: Path
+    pack: Pack | None = None
+    """The rule pack it is from, whose name stands before its IDs."""
+
+
 def compile_table(path: str | os.PathLike[str] | None = None) -> Table:
     """The table at `path` (by default the one that ships), proved and ready to decide.
 
-    Raises `TableError` with every diagnostic, and OSError if the file cannot be read.
+    `pack:NAME` is the table of an installed rule pack; a file of that name is `./pack:NAME`.
+
+    Raises `TableError` with every diagnostic, OSError if the file cannot be read, and `PackError`
+    for a pack that is not there or whose package is broken.
     """
-    file = DRAFTS if path is None else Path(path)
-    return compile_text(_read(file), os.fspath(file))
+    return compile_file(rules_path(path))
+
+
+def rules_path(path: str | os.PathLike[str] | None) -> RulesFile:
+    """The file that `compile_table` reads for `path`. Raises `PackError`."""
+    if path is None:
+        return RulesFile(DRAFTS)
+    if not is_pack(path):
+        return RulesFile(Path(path))
+    # Not above: reading the metadata of packages takes half as long to import as all the rest.
+    from dspark.packs import find_pack
+
+    pack = find_pack(os.fspath(path).removeprefix(PACK))
+    return RulesFile(pack.file, pack)
+
+
+def is_pack(path: str | os.PathLike[str] | None) -> bool:
+    """Whether what was given for a rules file asks for a rule pack."""
+    return isinstance(path, str) and path.startswith(PACK)
+
+
+def compile_file(source: RulesFile) -> Table:
+    """The same, for a file that was found. Raises what `compile_table` raises."""
+    file, pack = source
+    if pack is None:
+        return compile_text(_read(file), os.fspath(file))
+    try:
+        return compile_text(_read(file), os.fspath(file), pack.name)
+    except TableError as error:
+        raise TableError(error.diagnostics, pack.origin) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise PackError(f"{pack.origin} is broken: `{file}` cannot be read: {reason}") from error
 
 
 def _read(file: Path) -> bytes:
@@ -47,10 +97,13 @@ def _read(file: Path) -> bytes:
     return data
 
 
-def compile_text(data: bytes, file: str) -> Table:
-    """The same, for a file's content; `file` is the name that diagnostics print."""
+def compile_text(data: bytes, file: str, pack: str = "") -> Table:
+    """The same, for a file's content; `file` is the name that diagnostics print.
+
+    `pack` is the name of the rule pack it is from.
+    """
     with _collector_paused():
-        return _compile(data, file)
+        return _compile(data, file, pack)
 
 
 @contextmanager
@@ -68,10 +121,12 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _compile(data: bytes, file: str) -> Table:
+def _compile(data: bytes, file: str, pack: str) -> Table:
     report = Report()
     document = Document(data, file, report)
     source = read_table(document)
+    if pack:
+        source = prefixed(source, pack)
     built = _prove(source, report)
     if report:
         raise TableError(report.diagnostics())
@@ -99,9 +154,9 @@ def _compile(data: bytes, file: str) -> Table:
 
 
 def _version(data: bytes) -> str:
-    """A hash of the table and of every rules file that ships: messages, findings, contracts."""
+    """A hash of the table and of every rules file that decides: findings, contracts, hand-offs."""
     digest = hashlib.sha256(data)
-    for folder in (".", "lanes", "parts", "targets"):
+    for folder in (".", "handoff", "lanes", "parts", "targets"):
         for path in sorted(MESSAGES.parent.joinpath(folder).glob("*.yaml")):
             if path != DRAFTS:
                 digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())

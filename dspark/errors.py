@@ -3,6 +3,8 @@
     DsparkError
     ├── Refused(DsparkError)            a checkpoint was refused; carries the Decision
     ├── TableError(DsparkError, ValueError)   a rules file is wrong; carries every diagnostic
+    ├── FailedTests(DsparkError)        a rules file compiles, and tests inside it fail
+    ├── PackError(DsparkError)          a rule pack is not installed, or its package is broken
     ├── TooLarge(DsparkError)           two tables, put together, are too large to compare
     └── Unreadable(DsparkError)         an input could not be read; names its `E` rule (internal:
                                         callers see it as a Decision or as Refused)
@@ -43,14 +45,34 @@ class Refused(DsparkError):
 
 
 class TableError(DsparkError, ValueError):
-    """A rules file does not compile; `diagnostics` holds every problem found, in file order."""
+    """A rules file does not compile; `diagnostics` holds every problem found, in file order.
 
-    def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        super().__init__(diagnostics)
+    `origin` names the rule pack and its package, where the file is a pack's.
+    """
+
+    def __init__(self, diagnostics: tuple[Diagnostic, ...], origin: str = "") -> None:
+        super().__init__(diagnostics, origin)
         self.diagnostics = diagnostics
+        self.origin = origin
 
     def __str__(self) -> str:
-        return "\n".join(diagnostic.headline() for diagnostic in self.diagnostics)
+        lines = [diagnostic.headline() for diagnostic in self.diagnostics]
+        return "\n".join([*lines, f"in {self.origin}"] if self.origin else lines)
+
+
+class FailedTests(DsparkError):
+    """A rules file compiles, and `failures` says which of the tests inside it fail, and how."""
+
+    def __init__(self, failures: tuple[str, ...]) -> None:
+        super().__init__(failures)
+        self.failures = failures
+
+    def __str__(self) -> str:
+        return "\n".join(self.failures)
+
+
+class PackError(DsparkError):
+    """A rule pack cannot be found, or its package does not hold what it promises."""
 
 
 class Unreadable(DsparkError):

@@ -32,7 +32,7 @@ _LONG = 10_000
 
 _RULE_KEYS = ("name", "refuse", "warn", "help", "why", "placeholders", "or")
 _FORM_KEYS = ("refuse", "warn", "placeholders")
-_ID = re.compile(r"([CTPB]|W)[0-9]{3}")
+_ID = re.compile(r"[BCPTWX][0-9]{3}")
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 

@@ -12,6 +12,8 @@ from dspark.contract import Contract
 from dspark.diagnostics import Report
 from dspark.document import Document
 from dspark.findings import FINDINGS, NAME, Entry, Form, read_findings
+from dspark.handoff_check import named_findings
+from dspark.handoff_reader import handoff_table
 from dspark.rule import Rule
 
 RAISED = frozenset(
@@ -22,7 +24,12 @@ RAISED = frozenset(
         *("tensor-missing", "tensor-unexpected", "tensor-shape", "tensor-dtype"),
         *("tensor-duplicate", "tensor-value", "tensor-too-large"),
         *("target-mismatch", "unsupported-target", "target-is-a-draft", "over-budget"),
-        "max-seq-too-long",
+        *("max-seq-too-long", "device-unavailable"),
+        *("driver-too-old", "unsupported-gpu", "kernels-not-compiled", "gpu-memory-short"),
+        *("tensor-not-finite", "tokenizer-missing", "target-file-invalid"),
+        *("handoff-not-known", "handoff-tokens-unstated", "handoff-too-many-tokens"),
+        *("handoff-target-apart", "handoff-target-missing", "handoff-heads-do-not-divide"),
+        *("handoff-method-differs", "handoff-version-unknown"),
         *("ignored-tensor", "tokenizer-unverified", "unread-key", "tie-flag-ignored"),
     }
 )
@@ -57,6 +64,7 @@ def prove(document: Document, contracts: Sequence[Contract]) -> None:
     named = {
         check.finding for contract in contracts for check in (*contract.checks, *contract.pairing)
     }
+    named.update(named_findings(handoff_table()))
     for entry in found.entries.values():
         if NAME.fullmatch(entry.name) and entry.name not in named | RAISED:
             document.report.add("unused-finding", entry.place, finding=entry.name)

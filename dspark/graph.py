@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from dspark.condition import sort_cells
+from dspark.condition import Condition, sort_cells
 from dspark.errors import DsparkError
-from dspark.facts import ABSENT, ALONE, FACTS, OTHER, Cell
+from dspark.facts import ABSENT, ALONE, FACTS, OTHER, Cell, Fact
 from dspark.rule import Rule, first_of
 
 Node: TypeAlias = "tuple[int, dict[Cell, Node], Node] | Rule"
@@ -60,22 +60,41 @@ def decide(root: Node, cells: Sequence[Cell]) -> Rule:
     return node
 
 
-def build(facts: Sequence[str], rules: Sequence[Rule], default: Rule) -> Built:
+def build(
+    facts: Sequence[str],
+    rules: Sequence[Rule],
+    default: Rule,
+    known: Mapping[str, Fact] = FACTS,
+    *,
+    ordered: bool = False,
+) -> Built:
     """The graph of `rules`, each leaf resolved by the unique-hit policy.
 
-    Every combination of cells is visited exactly once, up to sharing. Raises TooLarge.
+    `known` says which cells each fact can take. With `ordered`, the first of several rules that
+    match decides. Every combination of cells is visited exactly once, up to sharing. Raises
+    TooLarge.
     """
-    return _Builder(tuple(facts), rules, default).build()
+    return _Builder(tuple(facts), rules, default, known, ordered).build()
 
 
 class _Builder:
-    def __init__(self, facts: tuple[str, ...], rules: Sequence[Rule], default: Rule) -> None:
+    def __init__(
+        self,
+        facts: tuple[str, ...],
+        rules: Sequence[Rule],
+        default: Rule,
+        known: Mapping[str, Fact],
+        ordered: bool,
+    ) -> None:
         self.facts = facts
+        self.ordered = ordered
+        self.closed = [known[fact].cells for fact in facts]
         self.default = default
         # An arm is one alternative of one rule, its conditions laid out in fact order.
         self.arms = [
             (rule, tuple(when.get(fact) for fact in facts)) for rule in rules for when in rule.when
         ]
+        self.settled = [_settled(conditions) for _, conditions in self.arms]
         self.memo: dict[tuple[int, tuple[int, ...]], Node] = {}
         self.shared: dict[tuple[int, tuple[tuple[Cell, int], ...], int], Node] = {}
         self.branches = 0
@@ -90,6 +109,10 @@ class _Builder:
         return Built(root, clashes, self.winners, self.losers, frozenset(self.preceded))
 
     def _node(self, index: int, alive: tuple[int, ...], path: tuple[Cell, ...]) -> Node:
+        if self.ordered:
+            alive = self._until_settled(index, alive)
+            if alive and self.settled[alive[0]] <= index:
+                return self._leaf(alive, path)
         if index == len(self.facts):
             return self._leaf(alive, path)
         key = (index, alive)
@@ -99,6 +122,13 @@ class _Builder:
         node = self._branch(index, alive, path)
         self.memo[key] = node
         return node
+
+    def _until_settled(self, index: int, alive: tuple[int, ...]) -> tuple[int, ...]:
+        """The arms up to the first that matches whatever is asked from here on."""
+        for number, arm in enumerate(alive):
+            if self.settled[arm] <= index:
+                return alive[: number + 1]
+        return alive
 
     def _branch(self, index: int, alive: tuple[int, ...], path: tuple[Cell, ...]) -> Node:
         chosen: dict[Cell, list[int]] = {}
@@ -115,7 +145,7 @@ class _Builder:
             else:
                 for cell in condition.cells:
                     chosen.setdefault(cell, []).append(arm)
-        closed = FACTS[self.facts[index]].cells
+        closed = self.closed[index]
         if closed is not None:
             # `PRESENT` names ABSENT, which some closed facts never are: no input is there.
             chosen = {cell: arms for cell, arms in chosen.items() if cell in closed}
@@ -177,6 +207,12 @@ class _Builder:
             if rule_id != winner.id:
                 self.losers.setdefault(rule_id, {}).setdefault(winner.id, path)
         return winner
+
+
+def _settled(conditions: Sequence[Condition | None]) -> int:
+    """The index of the fact from which on an arm asks nothing."""
+    asked = [index for index, condition in enumerate(conditions) if condition is not None]
+    return asked[-1] + 1 if asked else 0
 
 
 def _unsettled(rules: list[Rule]) -> tuple[Rule, Rule]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from dspark.compiled import Table
 from dspark.facts import FACTS, Cell
@@ -18,11 +19,11 @@ def graph_text(table: Table, form: str) -> str:
     return {"text": _text, "mermaid": _mermaid, "dot": _dot, "json": _json}[form](table)
 
 
-def _named(table: Table) -> dict[int, tuple[str, Node]]:
+def _named(start: Node) -> dict[int, tuple[str, Node]]:
     """id(node) -> (name, node): `n0` is the root, a leaf is named after its rule."""
     names: dict[int, tuple[str, Node]] = {}
     number = 0
-    for node in walk(table.built.root):
+    for node in walk(start):
         if isinstance(node, Rule):
             names[id(node)] = (node.id, node)
         else:
@@ -61,7 +62,7 @@ def _leaf(rule: Rule) -> str:
 
 
 def _text(table: Table) -> str:
-    names = _named(table)
+    names = _named(table.built.root)
     lines = [f"table {table.name} {table.version}: {' -> '.join(table.facts)}"]
     for name, node in names.values():
         if isinstance(node, Rule):
@@ -73,34 +74,42 @@ def _text(table: Table) -> str:
 
 
 def _mermaid(table: Table) -> str:
-    names = _named(table)
+    names = _named(table.built.root)
     lines = ["flowchart LR"]
     for name, node in names.values():
+        word = _plain(name)
         if isinstance(node, Rule):
             shape = (
                 f'(["{name} {node.name}"])' if node.lane is not None else f'["{name} {node.name}"]'
             )
-            lines.append(f"  {name}{shape}")
+            lines.append(f"  {word}{shape}")
             continue
-        lines.append(f'  {name}{{"{table.facts[node[0]]}"}}')
+        lines.append(f'  {word}{{"{table.facts[node[0]]}"}}')
         for label, child in _edges(table, node):
-            lines.append(f'  {name} -->|"{_short(label)}"| {names[id(child)][0]}')
+            lines.append(f'  {word} -->|"{_short(label)}"| {_plain(names[id(child)][0])}')
     return "\n".join(lines)
 
 
 def _dot(table: Table) -> str:
-    names = _named(table)
+    names = _named(table.built.root)
     lines = ["digraph drafts {", "  rankdir=LR;"]
     for name, node in names.values():
+        word = _plain(name)
         if isinstance(node, Rule):
             shape = "box" if node.lane is None else "oval"
             label = json.dumps(f"{name} {node.name}")
-            lines.append(f"  {name} [shape={shape}, label={label}];")
+            lines.append(f"  {word} [shape={shape}, label={label}];")
             continue
-        lines.append(f'  {name} [shape=diamond, label="{table.facts[node[0]]}"];')
+        lines.append(f'  {word} [shape=diamond, label="{table.facts[node[0]]}"];')
         for label, child in _edges(table, node):
-            lines.append(f"  {name} -> {names[id(child)][0]} [label={json.dumps(_short(label))}];")
+            leads = _plain(names[id(child)][0])
+            lines.append(f"  {word} -> {leads} [label={json.dumps(_short(label))}];")
     return "\n".join([*lines, "}"])
+
+
+def _plain(name: str) -> str:
+    """A node's name as Mermaid and DOT take one: a rule pack's IDs have punctuation in them."""
+    return re.sub(r"\W", "_", name)
 
 
 def _short(label: str) -> str:
@@ -109,8 +118,23 @@ def _short(label: str) -> str:
 
 
 def _json(table: Table) -> str:
-    """Nodes by name; `branches` lists [cell, node] pairs, an ABSENT cell being null."""
-    names = _named(table)
+    return json.dumps(graph_object(table), indent=1)
+
+
+def graph_object(table: Table) -> dict[str, object]:
+    """What `--format json` prints."""
+    return {
+        "table": table.name,
+        "table_version": table.version,
+        "facts": list(table.facts),
+        "architectures": sorted(table.architectures),
+        **nodes_object(table.built.root, table.facts),
+    }
+
+
+def nodes_object(start: Node, facts: Sequence[str]) -> dict[str, object]:
+    """A graph's nodes by name, and its first; `branches` lists [cell, node], ABSENT as null."""
+    names = _named(start)
     nodes: dict[str, object] = {}
     for name, node in names.values():
         if isinstance(node, Rule):
@@ -118,18 +142,8 @@ def _json(table: Table) -> str:
             continue
         index, branches, other = node
         nodes[name] = {
-            "fact": table.facts[index],
+            "fact": facts[index],
             "branches": [[cell, names[id(child)][0]] for cell, child in branches.items()],
             "other": names[id(other)][0],
         }
-    return json.dumps(
-        {
-            "table": table.name,
-            "table_version": table.version,
-            "facts": list(table.facts),
-            "architectures": sorted(table.architectures),
-            "root": names[id(table.built.root)][0],
-            "nodes": nodes,
-        },
-        indent=1,
-    )
+    return {"root": names[id(start)][0], "nodes": nodes}

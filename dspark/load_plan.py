@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+if TYPE_CHECKING:
+    from dspark.decision import Decision
 
 Device = Literal["cuda", "cpu"]
+Dtype = Literal["float32", "bfloat16"]
 ConfigScalar = bool | int | float | str | None
 
 
@@ -56,6 +60,8 @@ class Model(Part):
 
     source: str
     """The argument as it was given."""
+    folder: str | None
+    """The local folder that its files lie in; null for a repo on the hub."""
     implementation: str
     """What runs it, by its registered name."""
     config: dict[str, ConfigValue]
@@ -115,7 +121,32 @@ class Warned(Part):
     """What to do about it."""
 
 
-class LoadPlan(Part):
+class Plan(Part):  # noqa: PLW1641 - a plan holds dicts, which have no hash either
+    """A plan with the decisions that led to it, which are not in its JSON nor compared."""
+
+    _decision: Decision | None = PrivateAttr(default=None)
+    _target_decision: Decision | None = PrivateAttr(default=None)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def decided_by(self, decision: Decision, target_decision: Decision) -> Self:
+        """The plan itself, once it knows them."""
+        self._decision, self._target_decision = decision, target_decision
+        return self
+
+    @property
+    def decision(self) -> Decision | None:
+        """The verdict on the draft, or on the target without one; None for a plan out of JSON."""
+        return self._decision
+
+    @property
+    def target_decision(self) -> Decision | None:
+        """The same for the target: what is wrong with its files is said of it."""
+        return self._target_decision
+
+
+class LoadPlan(Plan):
     """A draft and a target that fit each other, and what running them takes.
 
     Serialise it with `model_dump_json()`; the schema is `schemas/plan.schema.json`.
@@ -143,6 +174,8 @@ class LoadPlan(Part):
     """How many of them an engine may be asked to use."""
     device: Device
     """What the bytes are counted for."""
+    dtype: Dtype | None
+    """What everything is computed in; null where it is left to the device and the files."""
     batch: int
     """Sequences at a time."""
     max_seq: int
@@ -155,5 +188,30 @@ class LoadPlan(Part):
     """Bytes there are; null where nobody said."""
     fits: bool | None
     """Whether it fits, null where `memory` is; a pair that does not is refused."""
+    warnings: tuple[Warned, ...]
+    """What should be known."""
+
+
+class TargetPlan(Plan):
+    """A target without a draft, and what running it takes; `bytes` has zeros for the draft."""
+
+    table_version: str
+    """Content hash of the rules that decided."""
+    target: Model
+    """The target."""
+    device: Device
+    """What the bytes are counted for."""
+    dtype: Dtype | None
+    """What everything is computed in; null where it is left to the device and the files."""
+    batch: int
+    """Sequences at a time."""
+    max_seq: int
+    """The longest of them, in tokens."""
+    bytes: Bytes
+    """What it takes."""
+    memory: int | None
+    """Bytes there are; null where nobody said."""
+    fits: bool | None
+    """Whether it fits, null where `memory` is; a target that does not is refused."""
     warnings: tuple[Warned, ...]
     """What should be known."""

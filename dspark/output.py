@@ -54,6 +54,17 @@ def write(lines: Iterable[Line], stream: TextIO | None = None) -> None:
             _write(lines, target)
 
 
+def emit(text: str) -> None:
+    """Prints `text` as it stands and at once, for what grows while somebody reads it.
+
+    Raises OutputLost, and BrokenPipeError where the reader went away.
+    """
+    if sys.stdout is not None:
+        with _losses():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
 def _write(lines: Iterable[Line], target: TextIO) -> None:
     if not styled(target):
         for line in lines:

@@ -10,9 +10,10 @@ from typing import BinaryIO
 from dspark.compile import compile_table
 from dspark.compiled import Table
 from dspark.decision import Decision
+from dspark.decision_log import announce
 from dspark.errors import Refused, Unreadable
 from dspark.observe import observe_config, observe_gguf
-from dspark.source import Source, read_source
+from dspark.source import Source, read_repo, read_source
 from dspark.strict_json import parse_config
 
 Download = Callable[..., str]
@@ -30,7 +31,9 @@ def route(source: str | os.PathLike[str], *, table: Table | None = None) -> Deci
     Reads the config only, never a weight, and nothing from the network for a local path. Never
     raises for what it finds there: what cannot be read is a decision too.
     """
-    return decide_source(table or default_table(), source)
+    decision = decide_source(table or default_table(), source)
+    announce(decision)
+    return decision
 
 
 def require_lane(source: str | os.PathLike[str], *, table: Table | None = None) -> Decision:
@@ -50,6 +53,15 @@ def decide_source(
 ) -> Decision:
     """`route` with its inputs named: `stdin` for `-`, `download` in place of the hub's."""
     return examine(table, source, stdin=stdin, download=download)[0]
+
+
+def decide_repo(table: Table, repo: str, *, download: Download | None = None) -> Decision:
+    """The decision for a repo id, for callers who must not reach local files by any name."""
+    try:
+        observation = observe_config(parse_config(read_repo(repo, download=download).data))
+    except Unreadable as problem:
+        return table.unreadable(problem, repo)
+    return table.decide(observation, repo)
 
 
 def examine(

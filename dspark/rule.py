@@ -79,6 +79,11 @@ def first_of(rules: Collection[Rule]) -> Rule | None:
     return None
 
 
+def letter(rule_id: str) -> str:
+    """The letter that says what an ID names; a rule pack's IDs have its name before them."""
+    return rule_id.rpartition(":")[2][:1]
+
+
 class Retired(NamedTuple):
     """The tombstone of an ID that once had a meaning: it may not be given another."""
 

@@ -77,7 +77,21 @@ def read_source(
     repo = _repo(source) if isinstance(source, str) else None
     if repo is None:
         raise Unreadable("not-a-checkpoint", found="no file or folder has this name")
+    return _from_hub(repo, download)
 
+
+def read_repo(source: str, *, download: Download | None = None) -> Source:
+    """The config.json of the repo id `source`, whatever a local file or folder of that name holds.
+
+    Raises `Unreadable`: `not-a-checkpoint`, and what `dspark.hub.fetch_config` raises.
+    """
+    repo = _repo(source)
+    if repo is None:
+        raise Unreadable("not-a-checkpoint", found="it is no repo id")
+    return _from_hub(repo, download)
+
+
+def _from_hub(repo: tuple[str, str | None], download: Download | None) -> Source:
     from dspark.hub import fetch_config
 
     return Source("config", fetch_config(*repo, download), None, repo)

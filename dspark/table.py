@@ -16,7 +16,7 @@ from dspark.cases import read_cases
 from dspark.condition import PRESENT, Condition
 from dspark.diagnostics import Place
 from dspark.document import Document
-from dspark.facts import ABSENT, ALONE, FACTS, OTHER, Cell
+from dspark.facts import ABSENT, ALONE, FACTS, OTHER, Cell, Fact
 from dspark.messages import ROUTE_PLACEHOLDERS, Template
 from dspark.rule import Retired, Rule, When
 from dspark.spelling import did_you_mean, nearest
@@ -52,12 +52,21 @@ def read_table(document: Document, *, routing: bool = True) -> Source:
 
     `routing` is False for a table of messages, whose rules have no conditions.
     """
-    reader = _Reader(document, routing)
+    reader = RuleReader(document, routing)
     return reader.read()
 
 
-class _Reader:
-    def __init__(self, document: Document, routing: bool) -> None:
+class RuleReader:
+    """Reads a file of rules; `dspark.parity_reader` overrides what its rules have otherwise."""
+
+    rule_keys: tuple[str, ...] = _RULE_KEYS
+    required_keys: tuple[str, ...] = ("name", "why")
+    outcomes: tuple[str, ...] = ("lane", "refuse")
+    known: Mapping[str, Fact] = FACTS
+    """The facts that may be named."""
+    placeholders: frozenset[str] = ROUTE_PLACEHOLDERS
+
+    def __init__(self, document: Document, routing: bool = True) -> None:
         self.document = document
         self.routing = routing
         self.report = document.report
@@ -76,6 +85,10 @@ class _Reader:
         allowed = _TABLE_KEYS if self.routing else _MESSAGES_KEYS
         top = doc.fields(doc.root, "the table", allowed, required)
         name = (doc.text(top["table"], "`table`") if "table" in top else None) or ""
+        return self._source(name, top)
+
+    def _source(self, name: str, top: Mapping[str, Node]) -> Source:
+        doc = self.document
         self.lanes = self._lanes(top.get("lanes"))
         self.facts = self._facts(top.get("facts"))
         default = (doc.text(top["default"], "`default`") if "default" in top else None) or ""
@@ -88,7 +101,7 @@ class _Reader:
         rules = self._rules(top.get("rules"), retired)
         if self.routing:  # messages are tested against the table they are shared by
             self._references(rules, retired)
-        root = doc.place(doc.root) if doc.root is not None else start
+        root = doc.place(doc.root) if doc.root is not None else Place(doc.file, 1, 1)
         return Source(
             name,
             self.facts,
@@ -140,7 +153,7 @@ class _Reader:
         return found
 
     def _unknown_fact(self, fact: str, place: Place) -> None:
-        hint = did_you_mean(fact, FACTS) or f"use one of {', '.join(FACTS)}"
+        hint = did_you_mean(fact, self.known) or f"use one of {', '.join(self.known)}"
         self.report.add("unknown-fact", place, fact=fact, hint=hint)
 
     def _retired(self, node: Node | None) -> dict[str, Retired]:
@@ -220,11 +233,11 @@ class _Reader:
             self.unread_when.add(rule_id)
             self.unread_tests.add(rule_id)
             return Rule.bare(rule_id, place)
-        allowed_keys = _RULE_KEYS if self.routing else _MESSAGE_KEYS
-        fields = doc.fields(node, what, allowed_keys, ("name", "why"), place)
+        allowed_keys = self.rule_keys if self.routing else _MESSAGE_KEYS
+        fields = doc.fields(node, what, allowed_keys, self.required_keys, place)
         texts: dict[str, str] = {
             key: doc.text(fields[key], f"`{key}`") or ""
-            for key in ("name", "lane", "refuse", "help", "why")
+            for key in dict.fromkeys(("name", *self.outcomes, "help", "why"))
             if key in fields
         }
         name = texts.get("name", "")
@@ -232,16 +245,15 @@ class _Reader:
             self.report.add("bad-rule-name", doc.place(fields["name"]), name=name)
         read = len(self.report)
         self._outcome(rule_id, place, texts, fields)
-        if not is_default and ("lane" in fields) != rule_id.startswith(_LANE_LETTER):
-            outcome = "leads to a lane" if "lane" in fields else "refuses"
-            self.report.add("wrong-id-letter", place, id=rule_id, outcome=outcome)
+        if not is_default:
+            self._letter(rule_id, place, fields)
         bare = self.routing and not is_default and "when" not in fields
         if bare and self.default:  # without a default, this rule may be what it should name
             self.report.add("missing-table-key", place, key="when", what=what)
         when = self._alternatives(fields.get("when"))
         if len(self.report) > read or bare:
             self.unread_when.add(rule_id)
-        allowed = ROUTE_PLACEHOLDERS
+        allowed = self.placeholders
         if "placeholders" in fields:
             entries = doc.items(fields["placeholders"], "`placeholders`")
             allowed = frozenset(doc.text(entry, "a placeholder") or "" for entry in entries)
@@ -254,7 +266,7 @@ class _Reader:
             at = doc.place(fields["help"])
             self.report.add("idle-key", at, name="help", why="a lane prints no refusal")
         read = len(self.report)
-        outcomes = [key for key in ("lane", "refuse") if key in fields]
+        outcomes = [key for key in self.outcomes if key in fields]
         cases = tuple(read_cases(doc, rule_id, fields.get("tests"), outcomes))
         if len(self.report) > read:
             self.unread_tests.add(rule_id)
@@ -262,7 +274,7 @@ class _Reader:
             id=rule_id,
             name=name,
             when=when,
-            lane=texts.get("lane"),
+            lane=self._leads_to(texts),
             refuse=self._template(texts, fields, "refuse", allowed),
             help=self._template(texts, fields, "help", allowed),
             why=" ".join(texts.get("why", "").split()),
@@ -271,6 +283,14 @@ class _Reader:
             cases=cases,
             place=place,
         )
+
+    def _letter(self, rule_id: str, place: Place, fields: Mapping[str, Node]) -> None:
+        if ("lane" in fields) != rule_id.startswith(_LANE_LETTER):
+            outcome = "leads to a lane" if "lane" in fields else "refuses"
+            self.report.add("wrong-id-letter", place, id=rule_id, outcome=outcome)
+
+    def _leads_to(self, texts: Mapping[str, str]) -> str | None:
+        return texts.get("lane")
 
     def _texts(self, node: Node | None, what: str) -> Iterator[str]:
         if node is not None:
@@ -282,8 +302,10 @@ class _Reader:
     def _outcome(
         self, rule_id: str, place: Place, texts: dict[str, str], fields: dict[str, Node]
     ) -> None:
-        if ("lane" in fields) == ("refuse" in fields):
-            both = "both `lane` and `refuse`" if "lane" in fields else "neither `lane` nor `refuse`"
+        given = [f"`{key}`" for key in self.outcomes if key in fields]
+        if len(given) != 1:
+            keys = [f"`{key}`" for key in self.outcomes]
+            both = f"both {' and '.join(given)}" if given else f"neither {' nor '.join(keys)}"
             self.report.add("no-outcome", place, id=rule_id, both=both)
         lane = texts.get("lane")
         if lane and lane not in self.lanes:
@@ -328,7 +350,7 @@ class _Reader:
             return when
         for fact, (key, value) in self.document.mapping(node, "`when`").items():
             place = self.document.place(key)
-            if fact not in FACTS:
+            if fact not in self.known:
                 self._unknown_fact(fact, place)
             elif fact not in self.facts:
                 self.report.add("missing-table-key", place, key=fact, what="`facts`")
@@ -365,7 +387,7 @@ class _Reader:
             if cell in cells:
                 place = self.document.place(entry)
                 self.report.add("duplicate-key", place, key=text, first_line=lines[cell])
-            known = FACTS[fact].cells
+            known = self.known[fact].cells
             if known is not None and cell not in known:
                 words = [word if word is not None else "ABSENT" for word in known]
                 self.report.add(

@@ -17,6 +17,7 @@ from dspark.findings import finding
 from dspark.match_tensors import Matched, match
 from dspark.messages import quoted
 from dspark.routing import Download, examine
+from dspark.rule import letter
 from dspark.source import Source
 from dspark.tensors import Tensors
 from dspark.verdict import Verdict
@@ -80,7 +81,7 @@ def _not_accepted(decision: Decision, known: TargetContract) -> list[Finding]:
     assert seen is not None  # INVARIANT: `read_target` refuses what could not be read
     names = seen.architectures
     family = next((known.families[name] for name in names if name in known.families), None)
-    if family is None and _is_a_draft(decision):
+    if family is None and is_a_draft(decision):
         return [finding("target-is-a-draft", key="architectures", got=", ".join(names))]
     if family is None and _is_accepted(decision, known):
         return []
@@ -92,12 +93,13 @@ def _not_accepted(decision: Decision, known: TargetContract) -> list[Finding]:
     return [finding("unsupported-target", family=family, **values)]
 
 
-def _is_a_draft(decision: Decision) -> bool:
+def is_a_draft(decision: Decision) -> bool:
+    """Whether the table knows the checkpoint for a draft, one that a lane takes or another."""
     if decision.lane is not None:
         return True
     rule, table = decision.rule, decision.table
     # What is left of the routing refusals is a draft that no lane takes, or nothing known.
-    others = rule.id.startswith("E") or rule is table.default or rule.name == _NOT_A_DRAFT
+    others = letter(rule.id) == "E" or rule is table.default or rule.name == _NOT_A_DRAFT
     return not others and decision.facts.get("packaging") != "gguf"
 
 

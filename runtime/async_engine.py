@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
 
 from dspark.runtime.engine import Engine
+from dspark.runtime.errors import InvalidRequest
 from dspark.runtime.params import SamplingParams
 from dspark.runtime.request import TokenEvent
 
@@ -23,6 +24,7 @@ class AsyncEngine:
             ...
 
     The engine lives in one thread of its own, so that the event loop never waits for a pass.
+    Leaving the context cancels what is unfinished: its readers get a last event that says so.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -31,6 +33,9 @@ class AsyncEngine:
         self._queues: dict[int, asyncio.Queue[TokenEvent | BaseException]] = {}
         self._work = asyncio.Event()
         self._stepping: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         self._stepping = asyncio.create_task(self._run())
@@ -44,20 +49,34 @@ class AsyncEngine:
     ) -> None:
         # INVARIANT: a context is left once, after it was entered.
         assert self._stepping is not None
-        self._stepping.cancel()
+        self._closing = True
+        self._work.set()
+        # The thread may be in a pass, which cannot be interrupted.
         await asyncio.wait([self._stepping])
-        # The thread may be in a pass, which cannot be interrupted; unfinished requests end with it.
+        self._tell(await self._in_thread(self._cancel_all))
+        self._closed = True
         await asyncio.to_thread(self._thread.shutdown)
+
+    @property
+    def running(self) -> bool:
+        """Whether its context is entered, so that requests get somewhere."""
+        return self._stepping is not None and not self._stepping.done() and not self._closing
+
+    def _cancel_all(self) -> list[TokenEvent]:
+        events = [self.engine.cancel(request_id) for request_id in list(self._queues)]
+        return [event for event in events if event is not None]
 
     async def stream(
         self, prompt: Sequence[int], params: SamplingParams, *, drafts: int | None = None
-    ) -> AsyncIterator[TokenEvent]:
+    ) -> AsyncGenerator[TokenEvent, None]:
         """The events of one request as they come; closing the iterator cancels the request.
 
         Raises:
-            InvalidRequest: see `Engine.submit`.
+            InvalidRequest: the engine is shutting down; or see `Engine.submit`.
             NonFiniteLogits: see `Engine.step`; every unfinished request gets it.
         """
+        if self._closing:
+            raise InvalidRequest("the engine is shutting down")
         queue: asyncio.Queue[TokenEvent | BaseException] = asyncio.Queue()
 
         def submit() -> int:
@@ -78,7 +97,12 @@ class AsyncEngine:
                 if event.finish_reason is not None:
                     return
         finally:
-            await self._forget(submitted)
+            # Whoever leaves may be cancelled again while the engine is busy (anyio's scopes do it
+            # at every step), so this goes on by itself.
+            leaving = asyncio.create_task(self._forget(submitted))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            await asyncio.shield(leaving)
 
     async def _forget(self, submitted: asyncio.Future[int]) -> None:
         """Cancels the request, even one whose caller left before the engine had answered."""
@@ -86,22 +110,29 @@ class AsyncEngine:
         if submitted.exception() is None:
             request_id = submitted.result()
             del self._queues[request_id]
-            await self._in_thread(lambda: self.engine.cancel(request_id))
+            if not self._closed:
+                await self._in_thread(lambda: self.engine.cancel(request_id))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def _run(self) -> None:
-        while True:
+        while not self._closing:
             await self._work.wait()
             self._work.clear()
-            while await self._in_thread(lambda: self.engine.busy):
-                try:
-                    events = await self._in_thread(self.engine.step)
-                except Exception as error:  # noqa: BLE001 - each reader raises it
-                    for queue in list(self._queues.values()):
-                        queue.put_nowait(error)
-                    break
-                for event in events:
-                    if event.request_id in self._queues:
-                        self._queues[event.request_id].put_nowait(event)
+            await self._step_while_busy()
+
+    async def _step_while_busy(self) -> None:
+        while not self._closing and await self._in_thread(lambda: self.engine.busy):
+            try:
+                events = await self._in_thread(self.engine.step)
+            except Exception as error:  # noqa: BLE001 - each reader raises it
+                for queue in list(self._queues.values()):
+                    queue.put_nowait(error)
+                return
+            self._tell(events)
+
+    def _tell(self, events: Sequence[TokenEvent]) -> None:
+        for event in events:
+            if event.request_id in self._queues:
+                self._queues[event.request_id].put_nowait(event)

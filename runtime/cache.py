@@ -114,7 +114,9 @@ class PagePool:
 
     def close(self, table: PageTable) -> None:
         """Gives the request's pages back; those with a name stay for whoever asks for them."""
-        for page in table.pages:
+        # The last first: what a page's content is worth depends on the pages before it, so those
+        # must be given up after it.
+        for page in reversed(table.pages):
             self._holders[page] -= 1
             # INVARIANT: a page is given back once per request that held it.
             assert self._holders[page] >= 0

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from dspark.runtime.cache import PagePool
+from dspark.runtime.calibration import ConfidenceRound
 from dspark.runtime.choices import SeededChoices
+from dspark.runtime.completion import Completion, completion
 from dspark.runtime.engine_config import EngineConfig
 from dspark.runtime.errors import InvalidRequest
 from dspark.runtime.models.block_draft import BlockDraft
 from dspark.runtime.models.qwen3 import Qwen3Target
 from dspark.runtime.params import SamplingParams
-from dspark.runtime.request import FinishReason, Request, TokenEvent
+from dspark.runtime.request import Request, TokenEvent
+from dspark.runtime.request_check import check_drafts, check_request
 from dspark.runtime.round import Models, Round
-from dspark.runtime.sampling import History, TokenLogprob
+from dspark.runtime.sampling import History
 from dspark.runtime.scheduler import Scheduler
-from dspark.runtime.statistics import EngineStatistics, RequestStatistics
+from dspark.runtime.statistics import CacheStatistics, EngineStatistics, RequestStatistics
 from dspark.runtime.text import Decode, TextStream
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A finished request."""
-
-    token_ids: tuple[int, ...]
-    text: str
-    finish_reason: FinishReason
-    logprobs: tuple[TokenLogprob, ...]
-    statistics: RequestStatistics
 
 
 class Engine:
@@ -39,7 +30,8 @@ class Engine:
     Not thread-safe: use `AsyncEngine` in a service.
 
     Raises:
-        InvalidRequest: `config.drafts` is more than the draft's block holds.
+        InvalidRequest: `config.drafts` is more than the draft's block holds, or `config.max_length`
+            more than the target or the draft was made for.
     """
 
     def __init__(
@@ -49,6 +41,12 @@ class Engine:
         config: EngineConfig,
         decode: Decode | None = None,
     ) -> None:
+        longest = min(model.max_length for model in (target, draft) if model is not None)
+        if config.max_length > longest:
+            raise InvalidRequest(
+                f"`max_length` is {config.max_length}, and the models were made for {longest}"
+                " positions"
+            )
         self.config = config
         self._vocab_size = target.config.vocab_size
         self._decode = decode
@@ -62,13 +60,13 @@ class Engine:
             lookahead=0 if draft is None else draft.config.block_size,
         )
         self.statistics = EngineStatistics()
-        models = Models(
+        self._models = Models(
             target,
             target.new_store(config.pages, config.page_size),
             draft,
             None if draft is None else draft.new_store(config.pages, config.page_size),
         )
-        self._round = Round(models, self._pool, config.schedule, self.statistics)
+        self._round = Round(self._models, self._pool, config.schedule, self.statistics)
         self._next_id = 0
         self._requests: dict[int, Request] = {}
 
@@ -85,9 +83,15 @@ class Engine:
 
         Raises:
             InvalidRequest: the prompt is empty, too long or holds an id that the target lacks, the
-                parameters name such an id, or `drafts` is more than the block holds.
+                parameters name such an id or forbid all, or `drafts` is more than the block holds.
         """
-        self._check(prompt, params)
+        check_request(
+            prompt,
+            params,
+            self.config,
+            vocab_size=self._vocab_size,
+            has_tokenizer=self._decode is not None,
+        )
         seed = secrets.randbits(64) if params.seed is None else params.seed
         stop_ids = params.stop_token_ids
         if not params.ignore_eos:
@@ -169,19 +173,26 @@ class Engine:
         *,
         drafts: int | None = None,
     ) -> list[Completion]:
-        """The completions of all prompts, in their order; `params` are theirs, or one for all."""
+        """The completions of all prompts, in their order; `params` are theirs, or one for all.
+
+        When one cannot be served, none is.
+        """
         each = [params] * len(prompts) if isinstance(params, SamplingParams) else params
-        ids = [
-            self.submit(prompt, wanted, drafts=drafts)
-            for prompt, wanted in zip(prompts, each, strict=True)
-        ]
-        requests = [self._requests[request_id] for request_id in ids]
-        events: dict[int, list[TokenEvent]] = {request_id: [] for request_id in ids}
-        while any(request_id in self._requests for request_id in ids):
-            for event in self.step():
-                if event.request_id in events:
-                    events[event.request_id].append(event)
-        return [_completion(request, events[request.id]) for request in requests]
+        requests: list[Request] = []
+        events: dict[int, list[TokenEvent]] = {}
+        try:
+            for prompt, wanted in zip(prompts, each, strict=True):
+                request_id = self.submit(prompt, wanted, drafts=drafts)
+                requests.append(self._requests[request_id])
+                events[request_id] = []
+            while any(request_id in self._requests for request_id in events):
+                for event in self.step():
+                    if event.request_id in events:
+                        events[event.request_id].append(event)
+        finally:
+            for request_id in events:
+                self.cancel(request_id)
+        return [completion(request, events[request.id]) for request in requests]
 
     def request_statistics(self, request_id: int) -> RequestStatistics:
         """The counts of an unfinished request; they stay readable after its end.
@@ -192,39 +203,53 @@ class Engine:
         return self._requests[request_id].statistics
 
     @property
+    def vocab_size(self) -> int:
+        """How many token ids the target has."""
+        return self._vocab_size
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether its events have text."""
+        return self._decode is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for pages, or for a place in the batch."""
+        return len(self._scheduler.waiting)
+
+    @property
+    def running(self) -> int:
+        """How many requests have pages and take part in passes."""
+        return len(self._scheduler.running)
+
+    @property
     def pages_held(self) -> int:
         """How many pages unfinished requests hold."""
         return self._pool.held
 
+    @property
+    def cache_statistics(self) -> CacheStatistics:
+        """Who holds the pages now, and how much memory the two models' pools take."""
+        pool, draft_store = self._pool, self._models.draft_store
+        return CacheStatistics(
+            pool.count,
+            pool.held,
+            pool.kept,
+            self._models.target_store.nbytes,
+            0 if draft_store is None else draft_store.nbytes,
+        )
+
+    def record_confidence(self) -> list[ConfidenceRound]:
+        """A list that every round adds to from now on, for `calibration.fit_temperatures`.
+
+        Only rounds of an engine with a `schedule` and of a draft with a confidence head are added.
+        """
+        self._round.recorded = []
+        return self._round.recorded
+
     def _checked(self, drafts: int) -> int:
-        if not 0 <= drafts <= self._block:
-            raise InvalidRequest(
-                f"`drafts` must be from 0 to {self._block}, which is what the draft's block holds,"
-                f" not `{drafts}`"
-            )
+        check_drafts(drafts, self._block)
         return drafts
-
-    def _check(self, prompt: Sequence[int], params: SamplingParams) -> None:
-        if not prompt:
-            raise InvalidRequest("the prompt has no tokens")
-        if len(prompt) >= self.config.max_length:
-            raise InvalidRequest(
-                f"the prompt has {len(prompt)} tokens, and {self.config.max_length} is the most"
-                " that prompt and output may have together"
-            )
-        if params.stop and self._decode is None:
-            raise InvalidRequest("`stop` strings need a tokenizer, which the engine was not given")
-        self._check_ids("the prompt", prompt)
-        self._check_ids("`logit_bias`", params.logit_bias)
-        self._check_ids("`stop_token_ids`", params.stop_token_ids)
-
-    def _check_ids(self, where: str, ids: Collection[int]) -> None:
-        for token in ids:
-            if not 0 <= token < self._vocab_size:
-                raise InvalidRequest(
-                    f"{where} holds token `{token}`, and the target's ids end at"
-                    f" {self._vocab_size - 1}"
-                )
 
     def _close(self, request: Request) -> None:
         self._scheduler.remove(request)
@@ -235,15 +260,3 @@ class Engine:
 
 def _no_text(ids: list[int]) -> str:  # noqa: ARG001 - the signature of a tokenizer's
     return ""
-
-
-def _completion(request: Request, events: Sequence[TokenEvent]) -> Completion:
-    # INVARIANT: `generate` runs until every one of its requests has ended.
-    assert request.finish_reason is not None
-    return Completion(
-        tuple(token for event in events for token in event.token_ids),
-        "".join(event.text for event in events),
-        request.finish_reason,
-        tuple(note for event in events for note in event.logprobs),
-        request.statistics,
-    )

@@ -14,7 +14,15 @@ from dspark import DsparkError
 
 
 class InvalidRequest(DsparkError, ValueError):
-    """A request, or an engine setting, that is refused before any work is done."""
+    """A request, or an engine setting, that is refused before any work is done.
+
+    `param` names the parameter that is wrong, where it is one by itself; None where it is the
+    prompt, or not a request at all.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class WeightError(DsparkError, ValueError):

@@ -11,6 +11,10 @@ from dspark.runtime.errors import InvalidRequest
 # Below this, logits divided by the temperature leave float32's range.
 GREEDY_BELOW = 1e-5
 
+# Beyond this, several of a request's numbers together could leave float32's range; no logit comes
+# near it.
+LARGEST = 1e9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
@@ -48,13 +52,13 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, good, meaning in (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
-            ("temperature", 0 <= self.temperature < math.inf, "a finite number from 0"),
+            ("temperature", 0 <= self.temperature <= LARGEST, "a number from 0 to 1e9"),
             ("top_k", self.top_k >= 0, "0 or more"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
-            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0"),
-            ("presence_penalty", math.isfinite(self.presence_penalty), "a finite number"),
-            ("frequency_penalty", math.isfinite(self.frequency_penalty), "a finite number"),
+            ("repetition_penalty", 1e-9 <= self.repetition_penalty <= LARGEST, "from 1e-9 to 1e9"),
+            ("presence_penalty", abs(self.presence_penalty) <= LARGEST, "from -1e9 to 1e9"),
+            ("frequency_penalty", abs(self.frequency_penalty) <= LARGEST, "from -1e9 to 1e9"),
             ("logprobs", self.logprobs is None or self.logprobs >= 0, "0 or more"),
         ):
             if not good:
@@ -62,8 +66,11 @@ class SamplingParams:
         if "" in self.stop:
             raise InvalidRequest("a `stop` string must not be empty")
         for token, bias in self.logit_bias.items():
-            if math.isnan(bias) or bias == math.inf:
-                raise InvalidRequest(f"the `logit_bias` of token `{token}` must not be `{bias}`")
+            if not (abs(bias) <= LARGEST or bias == -math.inf):
+                raise InvalidRequest(
+                    f"the `logit_bias` of token `{token}` must be from -1e9 to 1e9, or `-inf` to"
+                    f" forbid it, not `{bias}`"
+                )
 
     @property
     def greedy(self) -> bool:

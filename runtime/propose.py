@@ -13,12 +13,13 @@ from dspark.runtime.choices import Purpose
 from dspark.runtime.confidence import ConfidenceSchedule
 from dspark.runtime.models.block_draft import Anchor, BlockDraft
 from dspark.runtime.request import Request
-from dspark.runtime.sampling import distribution
+from dspark.runtime.sampling import chances, processed
+from dspark.runtime.statistics import Skip
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One request's drafts so far, as target ids; `broken` once the draft computed no numbers."""
+    """One request's drafts so far, as target ids; `broken` once there can be no more."""
 
     request: Request
     count: int
@@ -99,8 +100,7 @@ def _choose(draft: BlockDraft, logits: Array, walks: Sequence[_Walk]) -> None:
             continue
         if not np.isfinite(best[row]):
             # The largest of NaNs is no choice; the drafts before it stand.
-            walk.broken = True
-            walk.request.statistics.acceptance.draft_skipped["nonfinite"] += 1
+            _give_up(walk, "nonfinite")
             continue
         params = walk.request.params
         if params.greedy and not params.processes_logits:
@@ -117,12 +117,21 @@ def _draw(draft: BlockDraft, logits: HostFloats, walk: _Walk) -> None:
     request = walk.request
     over_target = np.full(draft.target_rows, -np.inf, dtype=np.float32)
     over_target[draft.target_ids] = logits
-    history = request.history.followed_by(walk.tokens)
-    chances = distribution(over_target, request.params, history)
+    wanted = processed(over_target, request.params, request.history.followed_by(walk.tokens))
+    if wanted.max() == -np.inf:
+        # A `logit_bias` of -inf forbids all that the draft knows, so there is nothing to draw from.
+        _give_up(walk, "vocabulary")
+        return
+    drawn_from = chances(wanted, request.params)
     if request.params.greedy:
-        walk.tokens.append(int(chances.argmax()))
+        walk.tokens.append(int(drawn_from.argmax()))
         walk.chances.append(None)
         return
     place = len(request.tokens) + len(walk.tokens)
-    walk.tokens.append(request.choices.pick(chances, place, Purpose.DRAFT))
-    walk.chances.append(chances)
+    walk.tokens.append(request.choices.pick(drawn_from, place, Purpose.DRAFT))
+    walk.chances.append(drawn_from)
+
+
+def _give_up(walk: _Walk, why: Skip) -> None:
+    walk.broken = True
+    walk.request.statistics.acceptance.draft_skipped[why] += 1

@@ -7,15 +7,15 @@ of its own; both caches are cut back to that, request by request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 
 from dspark.runtime.acceptance import NOTHING, Proposal, accept_greedy, accept_sampled
 from dspark.runtime.backends.base import Array, HostFloats, HostInts, KvStore
 from dspark.runtime.cache import PagePool
+from dspark.runtime.calibration import ConfidenceRound
 from dspark.runtime.confidence import ConfidenceSchedule
 from dspark.runtime.errors import NonFiniteLogits
 from dspark.runtime.models.block_draft import BlockDraft
@@ -26,6 +26,7 @@ from dspark.runtime.request import Request
 from dspark.runtime.sampling import distribution, logprob
 from dspark.runtime.scheduler import Work
 from dspark.runtime.statistics import EngineStatistics
+from dspark.runtime.timing import PassClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Round:
         self._pool = pool
         self._schedule = schedule
         self._statistics = statistics
+        self.recorded: list[ConfidenceRound] | None = None
 
     def run(self, parts: Sequence[Work]) -> None:
         """One pass: afterwards every request has its new tokens, and may have ended.
@@ -75,47 +77,66 @@ class Round:
             self._pass(parts)
 
     def _pass(self, parts: Sequence[Work]) -> None:
-        started = perf_counter()
-        proposals = self._propose(parts)
-        proposed = perf_counter()
+        everyone = dict.fromkeys(range(len(parts)), 1)
+        clock = PassClock(self._statistics, [part.request.statistics for part in parts])
+        wanted = [self._drafts_wanted(part) for part in parts]
+        proposals = self._propose(parts, wanted)
+        clock.lap("draft_s", {number: int(count > 0) for number, count in enumerate(wanted)})
         segments = [
             _segment(part, proposal) for part, proposal in zip(parts, proposals, strict=True)
         ]
-        target = self._models.target
-        passed = target.forward(segments, self._models.target_store)
+        passed = self._models.target.forward(segments, self._models.target_store)
         verified = self._read(parts, proposals, passed.hidden)
-        seen = perf_counter()
-        for part, proposal, result in zip(parts, proposals, verified, strict=True):
+        clock.lap("verify_s", {number: len(one.tokens) for number, one in enumerate(segments)})
+        for number, (part, result) in enumerate(zip(parts, verified, strict=True)):
             if result is not None:
-                self._decide(part.request, proposal, result)
-        decided = perf_counter()
-        self._commit(parts, segments, passed.features)
-        committed = perf_counter()
-        counts = self._statistics
-        counts.passes += 1
-        counts.draft_s += (proposed - started) + (committed - decided)
-        counts.verify_s += seen - proposed
-        counts.host_s += decided - seen
+                self._decide(part.request, proposals[number], result)
+                clock.lap("host_s", {number: 1})
+        kept = self._commit(parts, segments)
+        clock.lap("host_s", everyone)
+        if kept and passed.features is not None:
+            self._extend(kept, segments, passed.features)
+            clock.lap("draft_s", kept)
+        self._statistics.passes += 1
 
-    def _propose(self, parts: Sequence[Work]) -> list[Proposal]:
+    def _drafts_wanted(self, part: Work) -> int:
+        """How many drafts the request gets this round.
+
+        No more than it can still put out besides the target's token, and none where the draft
+        cannot start: behind a token it does not know, or before positions that it was not made for
+        or that the request has no pages for.
+        """
+        draft, request = self._models.draft, part.request
+        if draft is None or not request.drafts or not part.decides or request.put_out == 0:
+            return 0
+        wanted = min(request.drafts, request.left - 1)
+        end = len(request.tokens) - 1 + draft.config.block_size
+        room = len(request.held.pages) * self._pool.page_size
+        skipped = request.statistics.acceptance.draft_skipped
+        if wanted and end > min(draft.config.max_position_embeddings, room):
+            skipped["length"] += 1
+            return 0
+        if wanted and request.tokens[-1] >= draft.config.vocab_size:
+            skipped["vocabulary"] += 1
+            return 0
+        return wanted
+
+    def _propose(self, parts: Sequence[Work], wanted: Sequence[int]) -> list[Proposal]:
         draft, store = self._models.draft, self._models.draft_store
         proposals = [NOTHING] * len(parts)
-        if draft is None or store is None:
-            return proposals
-        counts = [_drafts_wanted(part, draft) for part in parts]
-        drafting = [index for index, count in enumerate(counts) if count]
-        if not drafting:
+        drafting = [number for number, count in enumerate(wanted) if count]
+        if draft is None or store is None or not drafting:
             return proposals
         made = propose(
             draft,
             store,
-            [parts[index].request for index in drafting],
-            [counts[index] for index in drafting],
+            [parts[number].request for number in drafting],
+            [wanted[number] for number in drafting],
             self._schedule,
         )
         lengths = self._lengths(parts, made)
-        for index, proposal, length in zip(drafting, made, lengths, strict=True):
-            proposals[index] = proposal.first(length)
+        for number, proposal, length in zip(drafting, made, lengths, strict=True):
+            proposals[number] = proposal.first(length)
         return proposals
 
     def _lengths(self, parts: Sequence[Work], made: Sequence[Proposal]) -> list[int]:
@@ -163,6 +184,8 @@ class Round:
             tokens = accept_greedy(proposal.tokens, [int(token) for token in result.best])
         else:
             tokens = _draw(request, proposal, logits)
+        if self.recorded is not None and proposal.survival:
+            self.recorded.append(ConfidenceRound(tuple(proposal.survival), len(tokens) - 1))
         notes = []
         if logits is not None and params.logprobs is not None:
             notes = [
@@ -178,41 +201,39 @@ class Round:
         if drafts:
             self._statistics.count_drafted_round(count)
 
-    def _commit(
-        self, parts: Sequence[Work], segments: Sequence[Segment], features: Array | None
-    ) -> None:
-        """Cuts both caches to what was committed, and gives the draft its new context."""
-        draft, store = self._models.draft, self._models.draft_store
-        kept_rows: list[int] = []
-        kept: list[Segment] = []
-        row = 0
-        for part, segment in zip(parts, segments, strict=True):
+    def _commit(self, parts: Sequence[Work], segments: Sequence[Segment]) -> dict[int, int]:
+        """Cuts both caches to what was committed.
+
+        Returns how many rows that left of each request that drafts, by its number in the pass.
+        """
+        kept: dict[int, int] = {}
+        for number, (part, segment) in enumerate(zip(parts, segments, strict=True)):
             request = part.request
             # The newest token has been through neither model yet.
             length = len(request.tokens) - 1 if part.decides else segment.end
-            rows = length - segment.start
             if request.drafts:
-                kept_rows += range(row, row + rows)
-                kept.append(Segment(segment.tokens[:rows], segment.start, segment.pages))
-            row += len(segment.tokens)
+                kept[number] = length - segment.start
             self._pool.commit(request.held, request.tokens, length)
-        if draft is not None and store is not None and features is not None and kept:
-            draft.extend(draft.backend.take(features, kept_rows), kept, store)
+        return kept
 
-
-def _drafts_wanted(part: Work, draft: BlockDraft) -> int:
-    """How many drafts the request gets this round.
-
-    No more than it can still put out besides the target's token, and none behind the positions
-    that the draft was made for.
-    """
-    request = part.request
-    if not request.drafts or not part.decides or request.put_out == 0:
-        return 0
-    if len(request.tokens) - 1 + draft.config.block_size > draft.config.max_position_embeddings:
-        request.statistics.acceptance.draft_skipped["length"] += 1
-        return 0
-    return min(request.drafts, request.left - 1)
+    def _extend(
+        self, kept: Mapping[int, int], segments: Sequence[Segment], features: Array
+    ) -> None:
+        """Gives the draft its new context: the features of the rows that were committed."""
+        draft, store = self._models.draft, self._models.draft_store
+        # INVARIANT: only with a draft does a target give features, or a request ask for drafts.
+        assert draft is not None
+        assert store is not None
+        rows: list[int] = []
+        first = 0
+        for number, segment in enumerate(segments):
+            rows += range(first, first + kept.get(number, 0))
+            first += len(segment.tokens)
+        context = [
+            Segment(segments[number].tokens[:count], segments[number].start, segments[number].pages)
+            for number, count in kept.items()
+        ]
+        draft.extend(draft.backend.take(features, rows), context, store)
 
 
 def _segment(part: Work, proposal: Proposal) -> Segment:

@@ -60,7 +60,11 @@ def distribution(logits: HostFloats, params: SamplingParams, history: History) -
 
     Greedy requests get all mass on the first largest logit.
     """
-    logits = processed(logits, params, history)
+    return chances(processed(logits, params, history), params)
+
+
+def chances(logits: HostFloats, params: SamplingParams) -> HostFloats:
+    """The same from logits that are `processed` already, at least one of which is above -inf."""
     if params.greedy:
         one_hot = np.zeros(logits.shape, dtype=np.float32)
         one_hot[np.argmax(logits)] = 1.0

@@ -40,9 +40,14 @@ class Scheduler:
         self.running: list[Request] = []
 
     def positions(self, request: Request) -> int:
-        """The most positions whose keys and values the request ever needs room for."""
+        """How many positions' keys and values the request gets room for.
+
+        Those of its tokens, and of a last draft block behind them as far as there are pages at
+        all: where they end, the target goes on alone.
+        """
+        needed = len(request.tokens) + request.limit
         lookahead = self._lookahead if request.drafts else 0
-        return len(request.tokens) + request.limit + lookahead
+        return max(needed, min(needed + lookahead, self._pool.count * self._pool.page_size))
 
     def fits(self, request: Request) -> bool:
         """Whether the request could be admitted if it were alone."""

@@ -16,7 +16,11 @@ from typing import Literal
 INEFFECTIVE_BELOW = 1.2
 INEFFECTIVE_WINDOW = 256
 
-Skip = Literal["length", "nonfinite"]
+# Why a request that drafts made a round without, or with fewer: `length`, the block would reach
+# past the positions the draft was made for or past the request's pages; `vocabulary`, the newest
+# token is none the draft knows, or the request allows none of the draft's; `nonfinite`, the draft
+# computed no numbers.
+Skip = Literal["length", "vocabulary", "nonfinite"]
 Health = Literal["draft_ineffective", "draft_nonfinite"]
 
 
@@ -71,12 +75,35 @@ class Acceptance:
 
 @dataclass(slots=True)
 class RequestStatistics:
-    """One request's counts; `cached_tokens` of its prompt were taken over from earlier ones."""
+    """One request's counts; `cached_tokens` of its prompt were taken over from earlier ones.
+
+    The times, in seconds, are its share of the passes it took part in; see `docs/statistics.md`
+    for how a pass is divided. Those of all requests add up to the engine's.
+    """
 
     prompt_tokens: int
     cached_tokens: int = 0
     completion_tokens: int = 0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    host_s: float = 0.0
     acceptance: Acceptance = field(default_factory=Acceptance)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """The pages of both models: they share page numbers, and each has its own memory.
+
+    `pages` are held by unfinished requests (`held`), kept because their content may be asked for
+    again (`kept`), or free. `target_bytes` and `draft_bytes` are what the two pools take, held or
+    not; `draft_bytes` is 0 without a draft.
+    """
+
+    pages: int
+    held: int
+    kept: int
+    target_bytes: int
+    draft_bytes: int
 
 
 @dataclass(slots=True)

@@ -24,6 +24,8 @@ class TextStream:
         # A token's text may depend on the one before it, so each is decoded behind its neighbour.
         self._context = 0
         self._shown = 0
+        # Characters released of tokens that end in the middle of another character.
+        self._early = 0
         self._held = ""
         self.stopped = False
 
@@ -32,17 +34,20 @@ class TextStream:
         self._ids.append(token)
         before = self._decode(self._ids[self._context : self._shown])
         now = self._decode(self._ids[self._context :])
-        if now.endswith(_INCOMPLETE) or len(now) <= len(before):
-            return ""
-        self._context, self._shown = self._shown, len(self._ids)
-        return self._release(now[len(before) :])
+        new = now[len(before) + self._early :].rstrip(_INCOMPLETE)
+        if now.endswith(_INCOMPLETE):
+            # What precedes the broken character is final, and a stop string in it must not wait.
+            self._early += len(new)
+        elif len(now) > len(before):
+            self._context, self._shown, self._early = self._shown, len(self._ids), 0
+        return self._release(new) if new else ""
 
     def finish(self) -> str:
         """What is left to show once no more tokens come."""
         if self.stopped:
             return ""
         before = self._decode(self._ids[self._context : self._shown])
-        rest = self._decode(self._ids[self._context :])[len(before) :]
+        rest = self._decode(self._ids[self._context :])[len(before) + self._early :]
         self._shown = len(self._ids)
         released = self._release(rest)
         # Nothing is held any more if this completed a stop string.

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 import dspark
-from dspark import findings, messages, table
+from dspark import findings, handoff_reader, handoff_table, messages, table
 from dspark.cases import SOURCE_KINDS
 from dspark.contract_demands import KINDS
 from dspark.diagnostics import catalogue
 from dspark.facts import FACTS
-from scripts import rule_index
+from scripts import compatibility, rule_index
+from tests.support import cost_page
 
 REPOSITORY = Path(__file__).parent.parent
 REPLAYED = ["docs/adding-a-lane.md", "docs/rule-language.md"]
@@ -30,6 +31,7 @@ PAGES = sorted(
     for path in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]
 )
 LANGUAGE = "docs/rule-language.md"
+COSTS = "docs/performance.md"
 DECISIONS = [page for page in PAGES if page.startswith("docs/decisions/")]
 
 FENCE = re.compile(r"^```(?P<language>\w+) ?(?P<file>\S*)\n(?P<body>.*?)^```$", re.M | re.S)
@@ -89,6 +91,18 @@ def test_the_rule_index_is_fresh() -> None:
     assert read("docs/rules.md") == rule_index.rules_page(), REWRITE
 
 
+def test_the_cost_tables_are_fresh() -> None:
+    page = read(COSTS)
+
+    assert page == cost_page.filled(page), REWRITE
+
+
+def test_the_compatibility_matrix_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+
+    assert read("docs/compatibility.md") == compatibility.compatibility_page(), REWRITE
+
+
 def known_ids() -> set[str]:
     compiled = dspark.compile_table()
     rules = [*compiled.rules.values(), *compiled.messages().values()]
@@ -102,6 +116,7 @@ def known_names() -> set[str]:
     rules = [*compiled.rules.values(), *compiled.messages().values()]
     cells = {cell for fact in FACTS.values() for cell in fact.cells or () if cell}
     names = {rule.name for rule in rules} | set(catalogue()) | set(findings.catalogue().entries)
+    names |= {*handoff_reader.CHECKS, *handoff_table.DRAFTS}
     return names | set(compiled.lanes) | cells | set(KINDS)
 
 
@@ -116,7 +131,7 @@ def defined_here(page: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_id_on_a_page_exists(page: str) -> None:
-    mentioned = set(re.findall(r"\b[LREDCTPBW][0-9]{3,5}\b", read(page)))
+    mentioned = set(re.findall(r"\b[LREDCTPBWX][0-9]{3,5}\b", read(page)))
 
     assert set() == mentioned - known_ids() - defined_here(page)
 
@@ -229,7 +244,9 @@ def test_a_decision_is_one_page(page: str) -> None:
 
 
 def write() -> None:
+    (REPOSITORY / COSTS).write_text(cost_page.filled(read(COSTS)), encoding="utf-8")
     (REPOSITORY / "docs/rules.md").write_text(rule_index.rules_page(), encoding="utf-8")
+    compatibility.PAGE.write_text(compatibility.compatibility_page(), encoding="utf-8")
     for page in REPLAYED:
         with tempfile.TemporaryDirectory() as folder:
             text = replay(page, Path(folder))

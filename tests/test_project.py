@@ -38,7 +38,7 @@ class Tripwire:
 sys.meta_path.insert(0, Tripwire())
 """
 
-SCRIPTS = ["check", "demo", "format", "imports", "lint", "setup", "test"]
+SCRIPTS = ["browser", "check", "demo", "format", "imports", "kernels", "lint", "setup", "test"]
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,11 @@ class KvStore:
     values: list[Array]
     page_size: int
 
+    @property
+    def nbytes(self) -> int:
+        """How much of the device's memory it takes."""
+        return sum(int(array.nbytes) for array in (*self.keys, *self.values))
+
 
 class Backend(Protocol):
     """A device and the number format it computes in."""

@@ -19,8 +19,10 @@ from dspark.runtime.backends.base import Reads
 # A product of one, two or three rows takes another path in MKL than a longer one.
 _ROW_MULTIPLE = 4
 
+_FEW_PAGES = 4
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class AttentionGroup:
     """Requests of one pass that bring the same number of rows, with the pages they read.
 
@@ -41,6 +43,24 @@ class AttentionGroup:
     owned: torch.Tensor
     hidden: torch.Tensor
     unread: torch.Tensor
+    _places: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def places(self, heads: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which query vector goes where, and back, for a pass of `heads` query heads.
+
+        The first says for every page read, key head, padded row and query head of the group which
+        of the pass's [R * heads] vectors it is; the second for the group's [rows * heads] results
+        where they are in [requests, key heads, padded rows, group]. One lookup each then stands for
+        what would be a handful of copies in every layer.
+        """
+        if self._places is None:
+            kv_heads, padded_rows = heads // group, len(self.padded) // self.requests
+            shape = (self.requests, kv_heads, padded_rows, group)
+            of_head = torch.arange(heads).view(1, kv_heads, 1, group)
+            vectors = self.padded.view(self.requests, 1, padded_rows, 1) * heads + of_head
+            results = torch.arange(vectors.numel()).view(shape).transpose(1, 2)[:, : self.kept]
+            self._places = vectors[self.owner].flatten(), results.flatten()
+        return self._places
 
 
 def plan_groups(reads: Sequence[Reads], page_size: int, group: int) -> list[AttentionGroup]:
@@ -110,15 +130,15 @@ def attend_group(
     kv_heads = keys.shape[1]
     group = heads // kv_heads
     requests, owner = plan.requests, plan.owner
+    vectors, results = plan.places(heads, group)
     # float32 whatever the model's format: sums over a long context need the digits.
     k = keys.index_select(0, plan.pages).float()
     v = values.index_select(0, plan.pages).float().masked_fill_(plan.unread, 0.0)
-    wide = q.index_select(0, plan.padded).float() * (1.0 / math.sqrt(head_dim))
-    wide = wide.view(requests, -1, kv_heads, group, head_dim).transpose(1, 2)
-    wide = wide.reshape(requests, kv_heads, -1, head_dim)
-    if requests > 1:
-        wide = wide.index_select(0, owner)
-    scores = torch.matmul(wide, k.transpose(2, 3)).masked_fill_(plan.hidden, -torch.inf)
+    wide = q.reshape(-1, head_dim).index_select(0, vectors).float() * (1.0 / math.sqrt(head_dim))
+    scores = torch.bmm(
+        wide.view(len(k) * kv_heads, -1, head_dim), k.flatten(0, 1).transpose(1, 2)
+    ).view(len(k), kv_heads, -1, k.shape[2])
+    scores.masked_fill_(plan.hidden, -torch.inf)
     if requests > 1:
         page_best = scores.amax(-1, keepdim=True)
         best = page_best.index_select(0, plan.owned.flatten())
@@ -126,14 +146,21 @@ def attend_group(
     else:
         best = scores.amax((0, -1), keepdim=True)
     weights = scores.sub_(best).exp_()
-    out = _in_order(torch.matmul(weights, v), plan)
-    out.div_(_in_order(weights.sum(-1, keepdim=True), plan))
-    out = out.view(requests, kv_heads, -1, group, head_dim).transpose(1, 2)[:, : plan.kept]
-    return out.reshape(-1, heads * head_dim).to(q.dtype)
+    weighted = torch.bmm(weights.flatten(0, 1), v.flatten(0, 1)).view(*weights.shape[:3], head_dim)
+    # The sum of the weights beside the weighted sum, to be added up in one go.
+    both = _in_order(torch.cat([weighted, weights.sum(-1, keepdim=True)], -1), plan)
+    out = (both[..., :head_dim] / both[..., head_dim:]).view(-1, head_dim)
+    return out.index_select(0, results).view(-1, heads * head_dim).to(q.dtype)
 
 
 def _in_order(pages: torch.Tensor, plan: AttentionGroup) -> torch.Tensor:
     """The sum of `pages` [S, ...] per request, one page after the other: [requests, ...]."""
     if len(pages) == plan.requests:
         return pages
+    if plan.requests == 1 and len(pages) <= _FEW_PAGES:
+        # The same sum in the same order as below, for less than the call below costs.
+        out = pages[0]
+        for page in pages[1:]:
+            out = out + page
+        return out[None]
     return pages.new_zeros((plan.requests, *pages.shape[1:])).index_add_(0, plan.owner, pages)

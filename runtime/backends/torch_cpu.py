@@ -42,19 +42,22 @@ class TorchCpuBackend:
         self.dtype: str = dtype
         self._dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
         self._linears = linears
+        self._scalars: dict[float, torch.Tensor] = {}
 
     def session(self) -> AbstractContextManager[object]:
         return torch.inference_mode()
 
     def parameter(self, tensor: Any) -> torch.Tensor:
-        return torch.as_tensor(tensor).detach().to(self._dtype).contiguous()
+        # A copy: what is handed over may be a mapped file, which somebody will overwrite one day.
+        return torch.as_tensor(tensor).detach().to(self._dtype, copy=True).contiguous()
 
     def prepare_linear(
         self, weights: Sequence[Any], biases: Sequence[Any] | None = None
     ) -> CpuLinear:
-        bias = None if biases is None else torch.cat([self.parameter(part) for part in biases])
-        weight = torch.cat([self.parameter(part) for part in weights])
-        return prepare(weight, bias, self._linears)
+        def joined(parts: Sequence[Any]) -> torch.Tensor:
+            return torch.cat([torch.as_tensor(part).detach().to(self._dtype) for part in parts])
+
+        return prepare(joined(weights), None if biases is None else joined(biases), self._linears)
 
     def ids(self, values: Sequence[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64)
@@ -76,9 +79,16 @@ class TorchCpuBackend:
         return weight(x)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        wide = x.float()
-        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(eps))
-        return (wide * scale).to(x.dtype) * weight
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        per_square = 1.0 / x.shape[-1]
+        scale = torch.addcmul(self._scalar(eps), norm, norm, value=per_square).rsqrt_()
+        return (x * scale).to(x.dtype) * weight
+
+    def _scalar(self, value: float) -> torch.Tensor:
+        # Kept as a tensor: making one of a Python number costs as much as the operation on it.
+        if value not in self._scalars:
+            self._scalars[value] = torch.tensor(value)
+        return self._scalars[value]
 
     def rope_table(self, rope: Rope, head_dim: int, length: int) -> Rotary:
         # float32 angles, as the models were trained with; a table, so that no row's cosine can
@@ -100,11 +110,12 @@ class TorchCpuBackend:
         return x * cos + x.roll(x.shape[-1] // 2, -1) * signed_sin
 
     def swiglu(self, gate_up: torch.Tensor) -> torch.Tensor:
+        # torch's own silu takes the last elements of an array by another formula.
         gate, up = gate_up.chunk(2, dim=-1)
-        return self.sigmoid(gate).mul_(gate).mul_(up)
+        return torch.div(gate, torch.neg(gate).exp_().add_(self._scalar(1.0))).mul_(up)
 
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
-        # torch's own sigmoid and silu take the last elements of an array by another formula.
+        # Not torch's own, for the reason given in `swiglu`.
         return torch.neg(x).exp_().add_(1).reciprocal_()
 
     def tanh(self, x: torch.Tensor) -> torch.Tensor:

@@ -62,6 +62,7 @@ class BlockDraft:
             )
         self.backend: Backend = target.backend
         self.config = config
+        self.max_length = max_length
         weights = Weights(tensors)
         self._embedding = _embedding(self.backend, target, config, weights)
         self._head = _head(self.backend, target, config, weights)
@@ -73,7 +74,7 @@ class BlockDraft:
         )
         self._context_norm = self.backend.parameter(weights.take("hidden_norm.weight", hidden))
         self._layers = [
-            DecoderLayer(self.backend, config, index, weights, "")
+            DecoderLayer(self.backend, config, index, weights, "", keeps_context=True)
             for index in range(config.num_hidden_layers)
         ]
         self._norm = self.backend.parameter(weights.take("norm.weight", hidden))
@@ -143,7 +144,15 @@ class BlockDraft:
         segments = [
             Segment([anchor.token, *masks], anchor.position, anchor.pages) for anchor in anchors
         ]
-        rows = plan_rows(self.backend, config, segments, store, self._rope_table, causal=False)
+        rows = plan_rows(
+            self.backend,
+            config,
+            segments,
+            store,
+            self._rope_table,
+            causal=False,
+            sliding_causal=not config.sliding_window_non_causal,
+        )
         ids = self.backend.ids([token for segment in segments for token in segment.tokens])
         x = self.backend.embedding(ids, self._embedding)
         for layer in self._layers:
@@ -217,6 +226,8 @@ def _target_ids(target_rows: int, config: DraftConfig, weights: Weights) -> Host
         return np.arange(target_rows)
     offsets = np.asarray(weights.take("d2t", config.draft_vocab_size), dtype=np.int64)
     ids: HostInts = np.arange(config.draft_vocab_size) + offsets
-    if ids.min() < 0 or ids.max() >= target_rows or len(np.unique(ids)) != len(ids):
+    # A draft becomes the token before the next one, which the Markov table is asked for.
+    known = min(target_rows, config.vocab_size) if config.markov_rank else target_rows
+    if ids.min() < 0 or ids.max() >= known or len(np.unique(ids)) != len(ids):
         raise WeightError("tensor `d2t` does not map draft ids to distinct ids of the target")
     return ids

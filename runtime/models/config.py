@@ -68,6 +68,8 @@ class DraftConfig(DecoderConfig):
     `vocab_size` counts the target ids that the draft's embedding and Markov table know,
     `draft_vocab_size` the rows of its head. `target_layer_ids` are 0-based layers, -1 being the
     embedding; `target_hidden_size` is the width of one tap. `markov_rank` 0 means no Markov head.
+    A row of a block sees the whole block in a full layer, and in a sliding one what stands before
+    it, unless `sliding_window_non_causal` lets it see as far ahead as back.
     """
 
     draft_vocab_size: int
@@ -80,6 +82,7 @@ class DraftConfig(DecoderConfig):
     enable_confidence_head: bool
     confidence_head_with_markov: bool
     sample_from_anchor: bool
+    sliding_window_non_causal: bool = False
     logit_scale: float = 1.0
 
     def __post_init__(self) -> None:

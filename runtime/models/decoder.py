@@ -26,8 +26,16 @@ class DecoderLayer:
     """Attention and feed-forward of one layer; keys and values go to a `KvStore`."""
 
     def __init__(
-        self, backend: Backend, config: DecoderConfig, index: int, weights: Weights, prefix: str
+        self,
+        backend: Backend,
+        config: DecoderConfig,
+        index: int,
+        weights: Weights,
+        prefix: str,
+        *,
+        keeps_context: bool = False,
     ) -> None:
+        """`keeps_context` says that `keep` will be called, as it is for a draft's context."""
         self._backend = backend
         self._index = index
         self._eps = config.rms_norm_eps
@@ -52,12 +60,15 @@ class DecoderLayer:
 
         self._input_norm = norm("input_layernorm", hidden)
         self._post_norm = norm("post_attention_layernorm", hidden)
-        self._q_norm = norm("self_attn.q_norm", self._head_dim)
+        q_norm = norm("self_attn.q_norm", self._head_dim)
         self._k_norm = norm("self_attn.k_norm", self._head_dim)
-        self._query = stacked((attention + "q_proj", query))
-        # Apart from the query, because a draft's context needs only these two.
-        self._key_value = stacked((attention + "k_proj", key), (attention + "v_proj", key))
-        self._key_width = key
+        # One weight a head: queries and keys are then normed and turned as one array.
+        per_head = [q_norm] * self._heads + [self._k_norm] * self._kv_heads
+        self._qk_norm = backend.concat(per_head).reshape(len(per_head), self._head_dim)
+        key_value = (attention + "k_proj", key), (attention + "v_proj", key)
+        self._query_key_value = stacked((attention + "q_proj", query), *key_value)
+        # Of a context only keys and values are needed: these two again, without the query.
+        self._key_value = stacked(*key_value) if keeps_context else None
         self._output = backend.prepare_linear(
             [weights.take(attention + "o_proj.weight", hidden, query)],
             [weights.take(attention + "o_proj.bias", hidden)] if config.attention_bias else None,
@@ -67,12 +78,14 @@ class DecoderLayer:
 
     def forward(self, x: Array, store: KvStore, rows: RowPlan) -> Array:
         """The residual stream `x` [R, H] after this layer; the rows' keys and values are kept."""
-        backend = self._backend
+        backend, queries = self._backend, self._heads
         normed = backend.rms_norm(x, self._input_norm, self._eps)
-        q = self._heads_of(backend.linear(normed, self._query))
-        q = backend.rotate(backend.rms_norm(q, self._q_norm, self._eps), rows.rotary)
-        self.keep(normed, store, rows)
-        mixed = backend.attend(q, store, self._index, rows.attention[self._window])
+        heads = self._heads_of(backend.linear(normed, self._query_key_value))
+        turned = queries + self._kv_heads
+        qk = backend.rms_norm(heads[:, :turned], self._qk_norm, self._eps)
+        qk = backend.rotate(qk, rows.rotary)
+        backend.write_kv(store, self._index, rows.slots, qk[:, queries:], heads[:, turned:])
+        mixed = backend.attend(qk[:, :queries], store, self._index, rows.attention[self._window])
         x = x + backend.linear(mixed, self._output)
         gate_up = backend.linear(backend.rms_norm(x, self._post_norm, self._eps), self._gate_up)
         return x + backend.linear(backend.swiglu(gate_up), self._down)
@@ -80,11 +93,10 @@ class DecoderLayer:
     def keep(self, x: Array, store: KvStore, rows: RowPlan) -> None:
         """Puts the keys and values of `x` [R, H], taken as it stands, at the rows' slots."""
         backend = self._backend
-        key_value = backend.linear(x, self._key_value)
-        k = self._heads_of(key_value[:, : self._key_width])
-        v = self._heads_of(key_value[:, self._key_width :])
-        k = backend.rotate(backend.rms_norm(k, self._k_norm, self._eps), rows.rotary)
-        backend.write_kv(store, self._index, rows.slots, k, v)
+        heads = self._heads_of(backend.linear(x, self._key_value))
+        k = backend.rms_norm(heads[:, : self._kv_heads], self._k_norm, self._eps)
+        k = backend.rotate(k, rows.rotary)
+        backend.write_kv(store, self._index, rows.slots, k, heads[:, self._kv_heads :])
 
     def _heads_of(self, x: Array) -> Array:
         return x.reshape(x.shape[0], -1, self._head_dim)

@@ -31,6 +31,8 @@ class TargetPass:
 class Qwen3Target:
     """A target on a device. `tap_ids` are the 0-based layers whose output the draft reads.
 
+    `max_length` is how many positions it can be asked for.
+
     Raises:
         WeightError: a tensor is missing, left over or of another shape, or a tap names a layer
             that the target does not have.
@@ -53,6 +55,7 @@ class Qwen3Target:
         self.backend = backend
         self.config = config
         self.tap_ids = tuple(tap_ids)
+        self.max_length = max_length
         weights = Weights(tensors)
         rows, hidden = config.vocab_size, config.hidden_size
         embedding = weights.take("model.embed_tokens.weight", rows, hidden)

@@ -42,12 +42,14 @@ def plan_rows(
     rope_table: Array,
     *,
     causal: bool,
+    sliding_causal: bool = True,
 ) -> RowPlan:
     """The plan of a pass over the rows of `segments`, in their order.
 
     A causal row sees the positions up to its own. Otherwise, as in a draft's block, it sees the
-    whole segment too. A window of w is the w positions up to the row's own, and without causality
-    as many after it.
+    whole segment too. `causal` is about the layers that see everything, `sliding_causal` about
+    those with a window. A window of w is the w positions up to the row's own, and without
+    causality as many after it.
     """
     group = config.num_attention_heads // config.num_key_value_heads
     windows = {config.window(layer) for layer in range(config.num_hidden_layers)}
@@ -56,7 +58,10 @@ def plan_rows(
         rotary=_rotary(backend, segments, rope_table),
         attention={
             window: backend.attention_plan(
-                [_reads(segment, window, causal=causal) for segment in segments],
+                [
+                    _reads(segment, window, causal=causal if window is None else sliding_causal)
+                    for segment in segments
+                ],
                 store.page_size,
                 group,
             )

@@ -24,15 +24,27 @@ EXPORTED = [
     "Diagnostic",
     "DsparkError",
     "Evidence",
+    "FailedTests",
+    "HandOff",
+    "JsonlSink",
     "LoadPlan",
+    "PackError",
     "Refusal",
     "Refused",
+    "ReloadingTable",
     "Table",
     "TableError",
+    "TargetPlan",
     "Verdict",
     "__version__",
     "compile_table",
+    "drafts_in_blocks",
+    "engine_warning",
+    "hand_off",
+    "load_refusal",
+    "on_decision",
     "plan",
+    "plan_target",
     "require_lane",
     "route",
 ]
@@ -165,6 +177,8 @@ def test_the_table_version_follows_every_rules_file(
 
     edited = [*copy_of_rules.glob("*.yaml"), *copy_of_rules.glob("*/*.yaml")]
     edited.remove(copy_of_rules / "drafts.yaml")
+    # What other engines do decides nothing here.
+    edited = [file for file in edited if file.parent.name != "parity"]
     for file in edited:
         file.write_text(file.read_text(encoding="utf-8") + "# reviewed\n", encoding="utf-8")
         versions.add(dspark.compile_table(shipped).version)

@@ -48,7 +48,7 @@ def test_plain_output_is_one_line_for_a_lane_and_three_for_a_refusal(
         f"{lane}: lane qwen3-dspark  [L001 qwen3-dspark-native]",
         f"{refused}: refused  [R028 eagle3]",
         f"    {EAGLE3_MESSAGE}",
-        "    help: serve it with vLLM, SGLang or TensorRT-LLM, method eagle3",
+        "    help: serve it with SGLang or TensorRT-LLM, or ask `dspark handoff vllm`",
         "2 checkpoints: 1 in a lane, 1 refused",
     ] == capsys.readouterr().out.splitlines()
 

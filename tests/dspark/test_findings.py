@@ -118,7 +118,7 @@ def test_ids_are_unique_and_belong_to_their_stage() -> None:
 
     assert len(set(ids)) == len(ids)
     assert set() == set(ids) & set(others)
-    assert {"C", "T", "P", "B", "W"} == {rule_id[0] for rule_id in ids}
+    assert {"C", "T", "P", "B", "W", "X"} == {rule_id[0] for rule_id in ids}
     assert [entry.warning for entry in entries] == [rule_id[0] == "W" for rule_id in ids]
 
 

@@ -363,3 +363,22 @@ def test_a_quick_overlap_is_one(data: st.DataObject) -> None:
     ]
 
     assert bool(meet) == overlap(first, second)
+
+
+def test_two_rules_may_meet_where_a_third_goes_before_both() -> None:
+    """Or every edit of one of the two would count as rejected by the compiler, and none survive."""
+    rules = {
+        "L001": make_rule("L001", [named("Alpha")], "one", before=["L002", "R003"]),
+        "L002": make_rule("L002", [named("Alpha", "Beta")], "two"),
+        "R003": make_rule("R003", [named("Alpha", "Gamma")]),
+    }
+    default = make_rule("R000", ())
+
+    found = score(("architecture",), {**rules, "R000": default}, default, ())
+
+    edits = {f"{each.mutant.rule.id} {each.mutant.edit}" for each in found.survivors}
+    assert {"L002 decide one instead", "R003 decide two instead"} <= edits
+
+
+def named(*cells: str) -> When:
+    return {"architecture": Condition(frozenset(cells))}

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,159 @@ def test_a_remote_draft_is_planned_from_kilobytes(
     assert REPO == plan["draft"]["source"]
     assert [{"name": WEIGHTS, "nbytes": size}] == plan["draft"]["files"]
     assert sent < 200_000
+
+
+# --------------------------------------------------------------------- a target without a draft
+
+
+def test_a_target_alone_is_planned_as_in_a_pair(pair: tuple[Path, Path]) -> None:
+    both = dspark.plan(pair[0], target=pair[1], max_seq=100, batch=2, memory="1GiB")
+
+    alone = dspark.plan_target(pair[1], max_seq=100, batch=2, memory="1GiB")
+
+    assert both.target == alone.target
+    assert (both.device, both.max_seq, both.batch) == (alone.device, alone.max_seq, alone.batch)
+    assert (both.bytes.target_weights, both.bytes.target_kv) == (
+        alone.bytes.target_weights,
+        alone.bytes.target_kv,
+    )
+    assert (0, 0, 0) == (
+        alone.bytes.draft_weights,
+        alone.bytes.draft_kv,
+        alone.bytes.draft_kv_per_token,
+    )
+    # One row of logits a sequence, and as much to work in.
+    assert 2 * 160 * 4 * 2 == alone.bytes.logits
+    assert alone.fits is True
+    assert both.target_decision == alone.decision == alone.target_decision
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "rule_id", "stage"),
+    [
+        ({"architectures": ["Qwen3DSparkModel"], "markov_rank": 8}, {}, "P003", "pairing"),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, {}, "P002", "pairing"),
+        ({"hidden_size": None}, {}, "C001", "check"),
+        ({"vocab_size": 161}, {}, "T011", "tensors"),
+        ({}, {"max_seq": 257}, "B002", "budget"),
+        ({}, {"memory": 1000}, "B001", "budget"),
+    ],
+)
+def test_a_target_alone_is_held_against_the_same_contract(
+    changes: dict[str, Any], options: dict[str, Any], rule_id: str, stage: str, tmp_path: Path
+) -> None:
+    target = checkpoint(tmp_path, with_keys(TINY_TARGET, **changes), TARGET_SHAPES)
+
+    with pytest.raises(dspark.Refused) as caught:
+        dspark.plan_target(target, **options)
+
+    decision = caught.value.decision
+    assert (rule_id, stage, str(target)) == (decision.rule_id, decision.stage, decision.source)
+    if rule_id == "B001":
+        assert "the target alone needs" in str(caught.value)
+
+
+def test_a_target_alone_that_just_fits(pair: tuple[Path, Path]) -> None:
+    needed = dspark.plan_target(pair[1], max_seq=50).bytes.total
+
+    assert dspark.plan_target(pair[1], max_seq=50, memory=needed).fits
+    with pytest.raises(dspark.Refused, match="B001") as caught:
+        dspark.plan_target(pair[1], max_seq=51, memory=needed)
+    assert caught.value.decision.refusal is not None
+    assert "lower --max-seq to 50" in caught.value.decision.refusal.help
+
+
+# ------------------------------------------------------------------- what a loader asks for
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_everything_is_counted_in_the_format_computed_in(
+    device: Any, dtype: Any, pair: tuple[Path, Path]
+) -> None:
+    size = {"float32": 4, "bfloat16": 2}[dtype]
+
+    plan = dspark.plan(pair[0], target=pair[1], device=device, dtype=dtype, max_seq=10)
+    alone = dspark.plan_target(pair[1], device=device, dtype=dtype, max_seq=10)
+
+    assert size * sum(map(prod, TARGET_SHAPES.values())) == plan.bytes.target_weights
+    assert size * sum(map(prod, TINY_SHAPES.values())) == plan.bytes.draft_weights
+    assert 6 * 2 * 3 * 16 * size == plan.bytes.target_kv_per_token
+    assert 2 * 2 * 2 * 32 * size == plan.bytes.draft_kv_per_token
+    assert (dtype, dtype) == (plan.dtype, alone.dtype)
+    assert plan.bytes.target_weights == alone.bytes.target_weights
+
+
+def test_without_a_format_it_is_left_to_device_and_files(pair: tuple[Path, Path]) -> None:
+    values = sum(map(prod, TARGET_SHAPES.values()))
+    found = {
+        device: dspark.plan_target(pair[1], device=device)  # type: ignore[arg-type]
+        for device in ("cpu", "cuda")
+    }
+
+    assert {"cpu": 4 * values, "cuda": 2 * values} == {
+        device: plan.bytes.target_weights for device, plan in found.items()
+    }
+    assert {None} == {plan.dtype for plan in found.values()}
+
+
+def test_a_plan_says_where_its_files_lie(pair: tuple[Path, Path]) -> None:
+    plan = dspark.plan(pair[0] / WEIGHTS, target=pair[1] / "config.json", local=True)
+
+    assert [str(place) for place in pair] == [plan.draft.folder, plan.target.folder]
+
+
+def test_a_loader_needs_weights_in_folders(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    bare = checkpoint(tmp_path / "bare", TINY_TARGET, None)
+    config = str(bare / "config.json")
+
+    def download(*_: object, **__: object) -> str:
+        return config
+
+    assert dspark.plan(pair[0], target=bare).target.tensors == {}
+    for words, arguments in (
+        ("the target's folder has only its config", {"target": bare}),
+        ("they are on the hub", {"target": "owner/name", "download": download}),
+    ):
+        with pytest.raises(dspark.Refused, match=f"T001 .*: {words}") as caught:
+            dspark.plan_target(**arguments, local=True)
+        assert ("tensors", str(arguments["target"])) == (
+            caught.value.decision.stage,
+            caught.value.decision.source,
+        )
+        with pytest.raises(dspark.Refused, match=f"T001 .*: {words}"):
+            dspark.plan(pair[0], **arguments, local=True)
+
+
+def test_a_plan_carries_the_decisions_that_led_to_it(pair: tuple[Path, Path]) -> None:
+    plan = dspark.plan(pair[0], target=pair[1])
+    assert plan.decision is not None
+    assert plan.target_decision is not None
+
+    assert ("budget", "L001", str(pair[0])) == (
+        plan.decision.stage,
+        plan.decision.rule_id,
+        plan.decision.source,
+    )
+    assert ("R030", str(pair[1])) == (plan.target_decision.rule_id, plan.target_decision.source)
+    assert dspark.LoadPlan.model_validate_json(plan.model_dump_json()).decision is None
+    assert "decision" not in json.loads(plan.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dtype": "float16"}, "`dtype` is `float32` or `bfloat16`"),
+        ({"device": "tpu"}, "`device` is `cuda` or `cpu`"),
+        ({"batch": 0}, "`batch` is a whole number of 1 or more"),
+        ({"max_seq": True}, "`max_seq` is a whole number"),
+        ({"memory": 0}, "`memory` is a number of bytes"),
+    ],
+)
+def test_terms_that_mean_nothing(
+    changes: dict[str, Any], words: str, pair: tuple[Path, Path]
+) -> None:
+    for made in (lambda: dspark.plan_target(pair[1], **changes),
+                 lambda: dspark.plan(pair[0], target=pair[1], **changes)):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            made()

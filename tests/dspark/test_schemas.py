@@ -26,6 +26,7 @@ from tests.support.configs import BASE, Config, with_keys, write_config
 SCHEMAS = Path(str(import_module("dspark.schemas").__file__)).parent
 CASES = Path(__file__).parents[1] / "cases"
 OURS = (
+    "bench",
     "check",
     "contract",
     "contracts",
@@ -33,10 +34,14 @@ OURS = (
     "diagnostics",
     "difference",
     "findings",
+    "generate",
     "graph",
+    "handoff",
+    "handoff-table",
     "messages",
     "rule",
     "table",
+    "verify",
 )
 
 NOT_YAML = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from dspark.runtime.async_engine import AsyncEngine
 from dspark.runtime.engine import Engine
 from dspark.runtime.errors import InvalidRequest, NonFiniteLogits
 from dspark.runtime.params import SamplingParams
+from dspark.runtime.request import TokenEvent
 from tests.runtime.tiny import (
     engine_config,
     make_engine,
@@ -116,3 +118,60 @@ def test_an_error_of_the_target_reaches_everyone() -> None:
     results = asyncio.run(main())
     assert all(isinstance(result, NonFiniteLogits) for result in results)
     assert 0 == engine.pages_held
+
+
+def test_leaving_the_context_ends_the_open_streams() -> None:
+    engine = make_engine()
+    endless = dataclasses.replace(GREEDY, max_tokens=200)
+
+    async def last_event(service: AsyncEngine, begun: asyncio.Event) -> object:
+        reason: object = None
+        async for event in service.stream(PROMPTS[0], endless):
+            begun.set()
+            reason = event.finish_reason
+        return reason
+
+    async def main() -> None:
+        begun = asyncio.Event()
+        async with AsyncEngine(engine) as service:
+            readers = [asyncio.create_task(last_event(service, begun)) for _ in range(3)]
+            await begun.wait()
+        assert ["cancelled"] * 3 == await asyncio.wait_for(asyncio.gather(*readers), 10)
+        with pytest.raises(InvalidRequest, match="the engine is shutting down"):
+            await collected(service, PROMPTS[0], GREEDY)
+        assert not service._queues
+
+    asyncio.run(main())
+    assert not engine.busy
+    assert 0 == engine.pages_held
+
+
+def test_a_task_that_is_cancelled_again_and_again_leaves_nothing_behind() -> None:
+    engine = make_engine()
+    step = engine.step
+    passing, go_on = threading.Event(), threading.Event()
+
+    def step_slowly() -> list[TokenEvent]:
+        passing.set()
+        # INVARIANT: the test sets it, or has failed already.
+        assert go_on.wait(30)
+        return step()
+
+    async def main() -> None:
+        async with AsyncEngine(engine) as service:
+            endless = dataclasses.replace(GREEDY, max_tokens=200)
+            task = asyncio.create_task(collected(service, PROMPTS[0], endless))
+            await asyncio.to_thread(passing.wait, 30)
+            # As the scopes of anyio do it, on which web frameworks build.
+            while not task.done():
+                task.cancel()
+                await asyncio.sleep(0)
+            assert engine.busy
+            go_on.set()
+            # Another request gets its turn behind the pass, and behind what was left to do.
+            assert 12 == len(await collected(service, PROMPTS[1], GREEDY))
+            assert not engine.busy
+            assert 0 == engine.pages_held
+
+    engine.step = step_slowly  # type: ignore[method-assign]
+    asyncio.run(main())

@@ -99,6 +99,18 @@ def test_kept_pages_are_given_up_for_new_requests_oldest_first() -> None:
     assert 4 == again.length
 
 
+def test_of_one_prompt_the_last_pages_are_given_up_first() -> None:
+    # Without the pages before it, a kept page is of no use to anyone.
+    pool = PagePool(4, 4)
+    tokens = list(range(17))
+    table = opened(pool, tokens, 16)
+    pool.commit(table, tokens, 16)
+    pool.close(table)
+    assert 4 == pool.kept
+    opened(pool, [99], 4)
+    assert 12 == opened(pool, tokens[:13], 12).length
+
+
 def test_sharing_does_not_promise_pages_twice() -> None:
     pool = PagePool(3, 4)
     tokens = list(range(9))
@@ -126,7 +138,7 @@ def test_reuse_can_be_switched_off() -> None:
         max_size=40,
     )
 )
-def test_m3_no_page_is_lost_or_held_twice(steps: list[tuple[int, int, bool, int]]) -> None:
+def test_no_page_is_lost_or_held_twice(steps: list[tuple[int, int, bool, int]]) -> None:
     pool = PagePool(10, 4)
     open_tables: list[PageTable] = []
     for start, size, closes, which in steps:

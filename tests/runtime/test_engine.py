@@ -45,10 +45,10 @@ def plain() -> list[tuple[int, ...]]:
     return [ids(engine.generate([prompt], GREEDY))[0] for prompt in PROMPTS]
 
 
-def test_plain_decoding_is_what_the_whole_sequence_gives_at_once(
+def test_h4_plain_decoding_is_what_the_whole_sequence_gives_at_once(
     plain: list[tuple[int, ...]],
 ) -> None:
-    # H4: every token is the argmax of a teacher-forced pass.
+    # Every token is the argmax of a teacher-forced pass.
     from dspark.runtime.models.rows import Segment
 
     model = target_model()
@@ -129,14 +129,14 @@ def test_i1_after_each_round_the_caches_hold_all_but_the_newest_token(
             assert len(request.tokens) - 1 == request.held.length
 
 
-def test_a_right_draft_is_accepted_whole_at_every_length(plain: list[tuple[int, ...]]) -> None:
+def test_b13_a_right_draft_is_accepted_whole_at_every_length(plain: list[tuple[int, ...]]) -> None:
     for k in range(1, BLOCK + 1):
         engine = scripted_engine(lambda *_: BLOCK, plain, [2], drafts=k)
         completion = engine.generate([PROMPTS[2]], GREEDY)[0]
         assert plain[2] == completion.token_ids
         counts = completion.statistics.acceptance
         assert -(-(TOKENS - 1) // (k + 1)) == counts.rounds
-        # B13: as many positions as drafts were made, not as the block could hold.
+        # As many positions as drafts were made, not as the block could hold.
         assert (1.0,) * k == counts.acceptance_per_position
 
 
@@ -221,8 +221,8 @@ def test_i8_a_prefix_hit_gives_the_very_same_proposals() -> None:
     assert made[0] == made[1]
 
 
-def test_poisoned_pages_are_harmless(plain: list[tuple[int, ...]]) -> None:
-    # I7: what an earlier request left behind, NaN included, must not be read.
+def test_i7_poisoned_pages_are_harmless(plain: list[tuple[int, ...]]) -> None:
+    # What an earlier request left behind, NaN included, must not be read.
     engine = make_engine()
     models = engine._round._models
     assert models.draft_store is not None
@@ -278,7 +278,7 @@ def test_j1_exactly_max_tokens(plain: list[tuple[int, ...]]) -> None:
         assert {1: 0, 2: 0, 6: 1}[cap] == draft.calls
 
 
-def test_j2_a_stop_before_the_cap_wins_and_nothing_follows_it(
+def test_j2_j3_j5_a_stop_before_the_cap_wins_and_nothing_follows_it(
     plain: list[tuple[int, ...]],
 ) -> None:
     output = plain[2]
@@ -291,7 +291,7 @@ def test_j2_a_stop_before_the_cap_wins_and_nothing_follows_it(
         )
         completion = engine.generate([PROMPTS[2]], params)[0]
         assert (reason, output[:length]) == (completion.finish_reason, completion.token_ids)
-        # J3, J5: nothing after the stop is counted or noted anywhere.
+        # Nothing after the stop is counted or noted anywhere.
         assert length == completion.statistics.completion_tokens == len(completion.logprobs)
         assert length == engine.statistics.completion_tokens
         counts = completion.statistics.acceptance
@@ -491,7 +491,7 @@ def test_a_request_that_cannot_be_served_is_refused(
 
 def test_m1_a_request_larger_than_the_cache_is_refused_with_the_numbers() -> None:
     engine = make_engine(pages=3)
-    with pytest.raises(InvalidRequest, match="room for 55 positions, the engine has 3 pages of 16"):
+    with pytest.raises(InvalidRequest, match="room for 50 positions, the engine has 3 pages of 16"):
         engine.submit([1] * 30, GREEDY)
     engine.submit([1] * 13, GREEDY)
 
@@ -504,17 +504,21 @@ def test_an_engine_without_room_is_refused(name: str) -> None:
         engine_config(**{name: 0})
 
 
-def test_statistics_add_up(plain: list[tuple[int, ...]]) -> None:
+def test_j5_statistics_add_up(plain: list[tuple[int, ...]]) -> None:
     engine = make_engine(max_batch=3)
     completions = engine.generate(PROMPTS, GREEDY)
     counts = engine.statistics
     assert (8, 8) == (counts.requests, counts.finished)
     assert sum(map(len, plain)) == counts.completion_tokens
     assert sum(c.statistics.completion_tokens for c in completions) == counts.completion_tokens
-    # J5: every token but each request's first came out of a round.
+    # Every token but each request's first came out of a round.
     assert counts.completion_tokens - 8 == counts.acceptance.round_tokens
     assert counts.acceptance.round_tokens == counts.acceptance.rounds + sum(
         counts.acceptance.accepted
     )
     assert min(counts.draft_s, counts.verify_s, counts.host_s) > 0
+    for phase in ("draft_s", "verify_s", "host_s"):
+        shares = [getattr(c.statistics, phase) for c in completions]
+        assert sum(shares) == pytest.approx(getattr(counts, phase))
+        assert min(shares) > 0
     assert TARGET.vocab_size == 97

@@ -144,13 +144,10 @@ def test_survival_comes_from_the_confidence_head() -> None:
     np.testing.assert_allclose(proposal.survival, 1 / (1 + np.exp(-np.array(sure))), atol=1e-5)
 
 
-def test_bfloat16_decodes_and_mostly_agrees_with_itself() -> None:
-    # No promise in bfloat16 but that the rows are as invariant as in float32 on this machine.
+def test_h1_bfloat16_text_is_the_same_with_and_without_a_draft() -> None:
     plain = make_engine(False, backend=TorchCpuBackend("bfloat16")).generate(PROMPTS, GREEDY)
     drafted = make_engine(backend=TorchCpuBackend("bfloat16")).generate(PROMPTS, GREEDY)
-    same = [
-        one == other
-        for first, second in zip(plain, drafted, strict=True)
-        for one, other in zip(first.token_ids, second.token_ids, strict=True)
-    ]
-    assert np.mean(same) > 0.9
+    assert [c.token_ids for c in plain] == [c.token_ids for c in drafted]
+    # Not because the format makes no difference.
+    exact = make_engine(False).generate(PROMPTS, GREEDY)
+    assert [c.token_ids for c in plain] != [c.token_ids for c in exact]

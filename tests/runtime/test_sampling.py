@@ -70,6 +70,28 @@ def test_a_history_stays_as_it_was_when_it_is_continued() -> None:
     assert {2: 2, 3: 1} == later.output
 
 
+def test_the_largest_values_stay_numbers() -> None:
+    logits = np.array([40.0, -40.0, 0.0], dtype=np.float32)
+    extreme = SamplingParams(
+        max_tokens=1,
+        temperature=1e-5,
+        repetition_penalty=1e9,
+        presence_penalty=-1e9,
+        frequency_penalty=1e9,
+        logit_bias={0: 1e9, 1: -math.inf},
+    )
+    history = History(frozenset({0, 2})).followed_by([0, 1] * 1000)
+    with np.errstate(all="raise", under="ignore"):
+        ours = distribution(logits, extreme, history)
+    assert [0, 0, 1] == ours.tolist()
+
+
+def test_min_p_is_nothing_to_a_greedy_request() -> None:
+    logits = np.array([1.0, 3.0, 2.9], dtype=np.float32)
+    params = SamplingParams(max_tokens=1, temperature=0.0, min_p=0.5, top_k=2, top_p=0.4)
+    assert [0, 1, 0] == distribution(logits, params, History(frozenset())).tolist()
+
+
 def test_logprobs_are_the_models_own() -> None:
     logits = np.array([0.0, math.log(3), math.log(6)], dtype=np.float32)
     note = logprob(logits, 1, 2)
@@ -84,20 +106,22 @@ def test_logprobs_are_the_models_own() -> None:
     ("changes", "message"),
     [
         ({"max_tokens": 0}, "`max_tokens` must be at least 1, not `0`"),
-        ({"temperature": -0.1}, "`temperature` must be a finite number from 0, not `-0.1`"),
+        ({"temperature": -0.1}, "`temperature` must be a number from 0 to 1e9, not `-0.1`"),
         ({"temperature": math.nan}, "`temperature` must be"),
         ({"temperature": math.inf}, "`temperature` must be"),
         ({"top_k": -1}, "`top_k` must be 0 or more"),
         ({"top_p": 0.0}, "`top_p` must be above 0 and at most 1"),
         ({"top_p": 1.1}, "`top_p` must be"),
         ({"min_p": 1.1}, "`min_p` must be from 0 to 1"),
-        ({"repetition_penalty": 0.0}, "`repetition_penalty` must be above 0"),
-        ({"presence_penalty": math.nan}, "`presence_penalty` must be a finite number"),
-        ({"frequency_penalty": math.inf}, "`frequency_penalty` must be a finite number"),
+        ({"repetition_penalty": 0.0}, "`repetition_penalty` must be from 1e-9 to 1e9"),
+        ({"repetition_penalty": 1e39}, "`repetition_penalty` must be"),
+        ({"presence_penalty": math.nan}, "`presence_penalty` must be from -1e9 to 1e9"),
+        ({"frequency_penalty": -math.inf}, "`frequency_penalty` must be from -1e9 to 1e9"),
         ({"logprobs": -1}, "`logprobs` must be 0 or more"),
         ({"stop": ("a", "")}, "a `stop` string must not be empty"),
-        ({"logit_bias": {3: math.inf}}, "the `logit_bias` of token `3` must not be `inf`"),
-        ({"logit_bias": {3: math.nan}}, "the `logit_bias` of token `3` must not be `nan`"),
+        ({"logit_bias": {3: math.inf}}, "of token `3` must be from -1e9 to 1e9, or `-inf` to"),
+        ({"logit_bias": {3: math.nan}}, "to forbid it, not `nan`"),
+        ({"logit_bias": {3: 1e39}}, "to forbid it, not `1e+39`"),
     ],
 )
 def test_a_value_out_of_range_is_refused(changes: dict[str, object], message: str) -> None:

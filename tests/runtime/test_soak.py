@@ -46,14 +46,14 @@ def soak(rounds: int) -> tuple[int, int]:
     return early, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def test_l4_m_a_short_soak() -> None:
+def test_l4_a_short_soak() -> None:
     early, end = soak(600)
     # Kernels are still being compiled for row counts not seen before.
     assert end - early < 12_000, f"peak memory grew from {early} to {end} KiB"
 
 
 @pytest.mark.slow
-def test_l4_m_a_long_soak() -> None:
+def test_l4_a_long_soak() -> None:
     early, end = soak(20_000)
     assert end - early < 4096, f"peak memory grew from {early} to {end} KiB"
 

@@ -71,6 +71,21 @@ def test_j2_a_stop_string_is_seen_wherever_its_tokens_are_split(cut: int) -> Non
     assert "" == stream.finish()
 
 
+def test_j2_a_stop_string_in_front_of_a_broken_character_is_seen_at_once() -> None:
+    # Otherwise the token after it would be put out, since only that makes the character whole.
+    tokens = [b"one <st", b"op>\xe2\x82", b"\xac two", b"\xe2"]
+
+    def decode(ids: list[int]) -> str:
+        return b"".join(tokens[i] for i in ids).decode(errors="replace")
+
+    stream = TextStream(decode, ("<stop>",))
+    assert ["one ", ""] == [stream.push(0), stream.push(1)]
+    assert stream.stopped
+    others = TextStream(decode, ())
+    assert ["one <st", "op>", "\u20ac two", ""] == [others.push(i) for i in range(4)]
+    assert "\ufffd" == others.finish()
+
+
 def test_a_tokens_text_may_depend_on_the_one_before_it() -> None:
     # As with tokenizers that drop the space at the beginning of what they decode.
     words = [" one", " two", " three"]

@@ -95,20 +95,23 @@ def test_h1_the_measurement_finds_the_cheapest_rule_that_holds() -> None:
     assert first_rule_that_holds(safe_up_to_forty, random(256, 5)) == RowRule(1, 32)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("size", [1, 5, 31, 32, 56, 100, 4099])
-def test_h1_elementwise_functions_do_not_depend_on_the_array_around(size: int) -> None:
-    backend = TorchCpuBackend()
-    x = random(40, size, seed=1) * 3
+def test_h1_elementwise_functions_do_not_depend_on_the_array_around(size: int, dtype: str) -> None:
+    backend = TorchCpuBackend(dtype)  # type: ignore[arg-type]
+    x = backend.parameter(random(40, size, seed=1) * 3)
     for function in (backend.sigmoid, backend.tanh, torch.exp):
         together = function(x)
         for row in range(0, 40, 7):
             assert torch.equal(together[row], function(x[row : row + 1].clone())[0])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("width", [2, 36, 56, 72, 200])
-def test_h1_norms_and_swiglu_do_not_depend_on_the_other_rows(width: int) -> None:
-    backend = TorchCpuBackend()
-    x, weight = random(1100, 2 * width), random(2 * width, seed=1)
+def test_h1_norms_and_swiglu_do_not_depend_on_the_other_rows(width: int, dtype: str) -> None:
+    backend = TorchCpuBackend(dtype)  # type: ignore[arg-type]
+    x = backend.parameter(random(1100, 2 * width))
+    weight = backend.parameter(random(2 * width, seed=1))
     for function in (backend.swiglu, lambda x: backend.rms_norm(x, weight, 1e-6)):
         together = function(x)
         for row in (0, 3, 1098, 1099):

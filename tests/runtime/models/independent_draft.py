@@ -61,7 +61,10 @@ class IndependentDraft:
             k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
             scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(c.head_dim)
             if c.layer_types[index] == "sliding_attention":
-                far = np.abs(positions[count:, None] - positions[None, :]) >= c.sliding_window
+                ahead = positions[None, :] - positions[count:, None]
+                far = np.abs(ahead) >= c.sliding_window
+                if not c.sliding_window_non_causal:
+                    far |= ahead > 0
                 scores = np.where(far, -np.inf, scores)
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             weights /= weights.sum(-1, keepdims=True)

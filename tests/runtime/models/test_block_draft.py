@@ -39,6 +39,7 @@ CONFIGS: dict[str, DraftConfig] = {
     "confidence-without-markov": dataclasses.replace(DRAFT, confidence_head_with_markov=False),
     "reduced": dataclasses.replace(DRAFT, **REDUCED),
     "sliding": dataclasses.replace(DRAFT, **SLIDING),
+    "sliding-non-causal": dataclasses.replace(DRAFT, sliding_window_non_causal=True, **SLIDING),
     "rank-is-the-draft-vocabulary": dataclasses.replace(DRAFT, markov_rank=23, **REDUCED),
 }
 PAGES = [3, 1, 4, 0]
@@ -134,6 +135,15 @@ def test_g6_a_window_changes_what_lies_beyond_it() -> None:
     assert np.abs(full - sliding).max() > 0.05
 
 
+def test_g6_a_sliding_layer_looks_ahead_only_where_it_was_trained_to() -> None:
+    # The first slot tells: behind it, a causal layer sees nothing of the block.
+    causal, both = (
+        walk(draft_model(target_model(), CONFIGS[name]), features_of(40), 5)[0]
+        for name in ("sliding", "sliding-non-causal")
+    )
+    assert np.abs(causal[0] - both[0]).max() > 0.01
+
+
 def without(*names: str) -> Tensors:
     return {name: tensor for name, tensor in tensors_of(PLAIN_DRAFT).items() if name not in names}
 
@@ -200,6 +210,28 @@ def test_d1_a_smaller_head_needs_its_map() -> None:
     tensors = tensors_of(config)
     del tensors["d2t"]
     with pytest.raises(WeightError, match="tensor `d2t` is missing"):
+        draft_model(target_model(), config, tensors)
+
+
+def test_d9_a_map_of_the_targets_own_size_is_a_map() -> None:
+    # Whether drafts are mapped is not a matter of sizes: here all are equal.
+    tensors = tensors_of(PLAIN_DRAFT)
+    unmapped = walk(draft_model(target_model(), PLAIN_DRAFT, tensors), features_of(16), 9)[1]
+    rows = TARGET.vocab_size
+    tensors["d2t"] = torch.arange(rows).flip(0) - torch.arange(rows)
+    mapped = walk(draft_model(target_model(), PLAIN_DRAFT, tensors), features_of(16), 9)[1]
+    assert [rows - 1 - draft for draft in unmapped] == mapped
+    assert unmapped != mapped
+
+
+def test_d3_a_map_to_ids_that_the_markov_table_lacks_is_refused() -> None:
+    config = dataclasses.replace(CONFIGS["reduced"], vocab_size=90)
+    tensors = draft_tensors(config)
+    tensors["d2t"] = torch.arange(23) * 3 + 1
+    assert 89 == 22 + int(tensors["d2t"][-1])
+    draft_model(target_model(), config, tensors)
+    tensors["d2t"][-1] += 1
+    with pytest.raises(WeightError, match="`d2t` does not map draft ids to distinct ids"):
         draft_model(target_model(), config, tensors)
 
 
