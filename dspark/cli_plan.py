@@ -44,7 +44,7 @@ def add_plan(verbs: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--memory",
-        type=_size,
+        type=size,
         metavar="BYTES",
         help="memory there is, such as 24GiB (default: the machine's on cpu, unknown on cuda)",
     )
@@ -142,13 +142,14 @@ def _bandwidth(text: str) -> float:
     return float(text)
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """A number of bytes of 1 or more, such as `24GiB`, for argparse."""
     from dspark.budget import parse_size
 
     try:
-        size = parse_size(text)
+        found = parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"`{text}`: {error}") from None
-    if size < 1:
+    if found < 1:
         raise argparse.ArgumentTypeError(f"`{text}` is less than a byte")
-    return size
+    return found

@@ -7,9 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 from dspark.cli import OK
+from dspark.cli_plan import count
 from dspark.output import progress, write
 from dspark.runtime.cli.ending import ended
-from dspark.runtime.cli.options import add_model_options, count, load_models, prepare_models
+from dspark.runtime.cli.options import add_model_options, load_models, prepare_models
 from dspark.runtime.cli.prompts import read_prompts
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from dspark.cli import OK
+from dspark.cli_plan import count
 from dspark.output import emit, write
 from dspark.runtime.cli.ending import ended
-from dspark.runtime.cli.options import add_model_options, count, load_models, prepare_models
+from dspark.runtime.cli.options import add_model_options, load_models, prepare_models
 from dspark.runtime.cli.prompts import STDIN, read_prompt
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from dspark import compile_table
+from dspark.cli_plan import count, size
 from dspark.runtime.devices import DEVICES, DTYPES
 from dspark.runtime.errors import InvalidRequest
 from dspark.runtime.load import Loaded, Prepared, prepare
@@ -44,7 +45,7 @@ def add_model_options(parser: argparse.ArgumentParser, *, draft_required: bool =
         help="most tokens of prompt and output (default: all of the target's positions)",
     )
     parser.add_argument(
-        "--memory", type=_size, metavar="SIZE", help="memory there is, such as 24GiB"
+        "--memory", type=size, metavar="SIZE", help="memory there is, such as 24GiB"
     )
     parser.add_argument(
         "--threads", type=count, metavar="N", help="threads (default: 1 for tiny models)"
@@ -105,24 +106,5 @@ def _use_threads(threads: int | None, weight_bytes: int) -> None:
         torch.set_num_threads(threads)
 
 
-def count(text: str) -> int:
-    """A whole number of 1 or more, for an option; raises `argparse.ArgumentTypeError`."""
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 19) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number of 1 or more")
-    return int(text)
-
-
 def _count_or_none(text: str) -> int:
     return 0 if text == "0" else count(text)
-
-
-def _size(text: str) -> int:
-    from dspark.budget import parse_size
-
-    try:
-        size = parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"`{text}`: {error}") from None
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is less than a byte")
-    return size

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from dspark import load_refusal
 from dspark.cli import OK
+from dspark.cli_plan import count
 from dspark.runtime.cli.ending import ended
-from dspark.runtime.cli.options import add_model_options, count, load_models, prepare_models
+from dspark.runtime.cli.options import add_model_options, load_models, prepare_models
 from dspark.runtime.errors import InvalidRequest
 
 if TYPE_CHECKING:
