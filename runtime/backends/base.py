@@ -59,6 +59,8 @@ class Backend(Protocol):
     name: str
     dtype: str
     row_invariant: bool
+    rounds_on_device: bool
+    """Whether a whole round runs on the device, drafts and decisions included."""
 
     def session(self) -> AbstractContextManager[object]:
         """What a pass runs inside, so that the device library does nothing it need not."""
@@ -70,6 +72,10 @@ class Backend(Protocol):
 
     def prepare_linear(self, weights: Sequence[Any], biases: Sequence[Any] | None = None) -> Array:
         """What `linear` takes for these matrices [N, H], one below the other, and biases [N]."""
+        ...
+
+    def prepare_head_norms(self, query: Array, key: Array, heads: int, kv_heads: int) -> Array:
+        """What `place_heads` takes for two weights [d] that all heads of a kind share."""
         ...
 
     def ids(self, values: Sequence[int]) -> Array:
@@ -84,16 +90,24 @@ class Backend(Protocol):
         """The rows of `x` with these numbers, in this order."""
         ...
 
-    def concat(self, arrays: Sequence[Array]) -> Array:
-        """`arrays` joined on their last axis."""
-        ...
-
     def embedding(self, ids: Array, table: Array) -> Array:
         """Rows `ids` [R] of `table` [V, H]: [R, H]."""
         ...
 
     def linear(self, x: Array, weight: Array) -> Array:
         """`x` [R, H] times the prepared weight, transposed, plus its bias: [R, N]."""
+        ...
+
+    def linear_add(self, x: Array, weight: Array, stream: Array) -> Array:
+        """`stream` [R, N] plus `linear` of `x`; it may take the place of `stream`."""
+        ...
+
+    def linear_swiglu(self, x: Array, weight: Array) -> Array:
+        """SiLU of the first half of `linear`'s outputs, times the second half: [R, N / 2]."""
+        ...
+
+    def logits(self, x: Array, weight: Array) -> Array:
+        """`linear`, in float32 where the device's products come out as such."""
         ...
 
     def rms_norm(self, x: Array, weight: Array, eps: float) -> Array:
@@ -107,24 +121,8 @@ class Backend(Protocol):
         """The rotations of the positions 0 to `length` - 1."""
         ...
 
-    def rotary(self, table: Array, positions: Array) -> Array:
-        """The rotations of `positions` [R], to be handed to `rotate`."""
-        ...
-
-    def rotate(self, x: Array, rotary: Array) -> Array:
-        """`x` [R, heads, d], each pair (i, i + d/2) turned by its row's rotation; same shape."""
-        ...
-
-    def swiglu(self, gate_up: Array) -> Array:
-        """SiLU of the first half of `gate_up` [R, 2I], times the second half: [R, I]."""
-        ...
-
-    def sigmoid(self, x: Array) -> Array:
-        """1 / (1 + exp(-x)), element by element."""
-        ...
-
-    def tanh(self, x: Array) -> Array:
-        """The hyperbolic tangent, element by element."""
+    def rotary(self, table: Array, positions: Sequence[int]) -> Array:
+        """The rotations of `positions` [R], as `place_heads` takes them."""
         ...
 
     def kv_store(
@@ -134,14 +132,28 @@ class Backend(Protocol):
         ...
 
     def slots(self, values: Sequence[int], store: KvStore) -> Array:
-        """What `write_kv` takes for R slots, slot s being place s % P of page s // P."""
+        """What `place_heads` takes for R slots, slot s being place s % P of page s // P."""
         ...
 
-    def write_kv(self, store: KvStore, layer: int, slots: Array, k: Array, v: Array) -> None:
-        """Puts `k` and `v` [R, K, d] at the places that `slots` was made for."""
+    def place_heads(
+        self,
+        x: Array,
+        norms: Array,
+        eps: float,
+        rotary: Array,
+        store: KvStore,
+        layer: int,
+        slots: Array,
+    ) -> Array:
+        """Norms and rotates the query and key heads of `x`; keys and values go to their slots.
+
+        `x` is [R, (A + 2K) * d]: query heads, key heads, value heads; A, which `norms` was made
+        for, may be 0. Each pair (i, i + d/2) of a query or key head is turned by its row's
+        rotation. Returns the queries [R, A, d].
+        """
         ...
 
-    def attention_plan(self, reads: Sequence[Reads], page_size: int, group: int) -> Array:
+    def attention_plan(self, reads: Sequence[Reads], store: KvStore, group: int) -> Array:
         """What `attend` needs to know of a pass, for all layers that read alike.
 
         `group` is A // K, the number of query heads that share a key head. The rows of the pass
@@ -157,9 +169,41 @@ class Backend(Protocol):
         """
         ...
 
+    def tap_room(self, taps: int, x: Array) -> Array:
+        """Room for `taps` arrays that are as large as `x`, to be filled by `tap`."""
+        ...
+
+    def tap(self, room: Array, number: int, x: Array) -> None:
+        """Keeps what `x` is now as the tap `number`; the taps come in their order."""
+        ...
+
+    def features(self, room: Array) -> Array:
+        """The taps of a full room side by side, [R, taps * H]: what `linear_features` takes."""
+        ...
+
+    def linear_features(self, features: Array, weight: Array) -> Array:
+        """`linear` of features."""
+        ...
+
     def argmax(self, x: Array) -> tuple[HostInts, HostFloats]:
         """For `x` [R, N]: the first place of each row's largest value [R], and that value [R].
 
         The value is NaN when the row holds one.
         """
+        ...
+
+
+class HostWalk(Backend, Protocol):
+    """A backend whose arrays the host can compute with, as the walk along a block does."""
+
+    def concat(self, arrays: Sequence[Array]) -> Array:
+        """`arrays` joined on their last axis."""
+        ...
+
+    def sigmoid(self, x: Array) -> Array:
+        """1 / (1 + exp(-x)), element by element."""
+        ...
+
+    def tanh(self, x: Array) -> Array:
+        """The hyperbolic tangent, element by element."""
         ...

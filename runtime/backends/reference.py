@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from dspark.runtime.backends.base import Array, HostFloats, HostInts, KvStore, Reads
+from dspark.runtime.backends.composed import ComposedOperations
 from dspark.runtime.backends.rope import Rope, inverse_frequencies
 
 
-class ReferenceBackend:
+class ReferenceBackend(ComposedOperations):
     """A `Backend` that is slow and obviously right; for tests, and for reading."""
 
     name = "reference"
@@ -61,9 +62,9 @@ class ReferenceBackend:
         angles = np.arange(length)[:, None] * frequencies[None, :]
         return np.cos(angles) * scale, np.sin(angles) * scale
 
-    def rotary(self, table: Array, positions: Array) -> Array:
+    def rotary(self, table: Array, positions: Sequence[int]) -> Array:
         cos, sin = table
-        return cos[positions], sin[positions]
+        return cos[list(positions)], sin[list(positions)]
 
     def rotate(self, x: Array, rotary: Array) -> Array:
         cos, sin = rotary
@@ -101,8 +102,8 @@ class ReferenceBackend:
             store.keys[layer][page, :, place] = k[row]
             store.values[layer][page, :, place] = v[row]
 
-    def attention_plan(self, reads: Sequence[Reads], page_size: int, group: int) -> Array:
-        del page_size, group
+    def attention_plan(self, reads: Sequence[Reads], store: KvStore, group: int) -> Array:
+        del store, group
         return [
             (request.pages, begin, end)
             for request in reads

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from dspark.runtime.backends.base import HostFloats, HostInts, KvStore, Reads
+from dspark.runtime.backends.composed import ComposedOperations
 from dspark.runtime.backends.rope import Rope, inverse_frequencies
 from dspark.runtime.backends.torch_attention import AttentionGroup, attend_group, plan_groups
 from dspark.runtime.backends.torch_linear import CpuLinear, prepare
@@ -23,7 +24,7 @@ from dspark.runtime.backends.torch_linear import CpuLinear, prepare
 Rotary = tuple[torch.Tensor, torch.Tensor]
 
 
-class TorchCpuBackend:
+class TorchCpuBackend(ComposedOperations):
     """A `Backend` on the CPU.
 
     `linears` picks how weights are held: `packed` for oneDNN's own layout, which makes eight rows
@@ -101,8 +102,9 @@ class TorchCpuBackend:
         sin[..., : head_dim // 2] *= -1
         return (both.cos() * scale).to(self._dtype), sin.to(self._dtype)
 
-    def rotary(self, table: Rotary, positions: torch.Tensor) -> Rotary:
-        return table[0].index_select(0, positions), table[1].index_select(0, positions)
+    def rotary(self, table: Rotary, positions: Sequence[int]) -> Rotary:
+        at = self.ids(positions)
+        return table[0].index_select(0, at), table[1].index_select(0, at)
 
     def rotate(self, x: torch.Tensor, rotary: Rotary) -> torch.Tensor:
         # The sine carries the sign of the swapped half.
@@ -149,9 +151,9 @@ class TorchCpuBackend:
             kept.view(-1, width).index_copy_(0, slots, new.reshape(-1, width))
 
     def attention_plan(
-        self, reads: Sequence[Reads], page_size: int, group: int
+        self, reads: Sequence[Reads], store: KvStore, group: int
     ) -> list[AttentionGroup]:
-        return plan_groups(reads, page_size, group)
+        return plan_groups(reads, store.page_size, group)
 
     def attend(
         self, q: torch.Tensor, store: KvStore, layer: int, plan: list[AttentionGroup]

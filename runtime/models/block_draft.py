@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dspark.runtime.backends.base import Array, Backend, HostFloats, HostInts, KvStore
 from dspark.runtime.errors import WeightError
 from dspark.runtime.models.config import DraftConfig
-from dspark.runtime.models.decoder import DecoderLayer
+from dspark.runtime.models.decoder import DecoderLayer, RowPlan
 from dspark.runtime.models.markov import MarkovHead, markov_head
 from dspark.runtime.models.qwen3 import Qwen3Target
 from dspark.runtime.models.rows import Segment, plan_rows, plan_writes
 from dspark.runtime.models.weights import Weights
+
+if TYPE_CHECKING:
+    from dspark.runtime.backends.base import HostWalk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,13 @@ class BlockDraft:
                 f" {list(target.tap_ids)}"
             )
         self.backend: Backend = target.backend
+        # For what `propose` alone asks; a device that runs whole rounds is never asked it.
+        self._walk = cast("HostWalk", target.backend)
         self.config = config
         self.max_length = max_length
         weights = Weights(tensors)
         self._embedding = _embedding(self.backend, target, config, weights)
-        self._head = _head(self.backend, target, config, weights)
+        self.head = _head(self.backend, target, config, weights)
         self.target_rows = target.config.vocab_size
         self.target_ids = _target_ids(target.config.vocab_size, config, weights)
         hidden = config.hidden_size
@@ -81,26 +86,26 @@ class BlockDraft:
         self.markov: MarkovHead | None = None
         if config.markov_rank:
             self._load_markov(weights)
-        self._confidence: Array | None = None
+        self.confidence_head: Array | None = None
         if config.enable_confidence_head:
             width = hidden + (config.markov_rank if config.confidence_head_with_markov else 0)
-            self._confidence = self.backend.prepare_linear(
+            self.confidence_head = self.backend.prepare_linear(
                 [weights.take("confidence_head.proj.weight", 1, width)],
                 [weights.take("confidence_head.proj.bias", 1)],
             )
         weights.finish()
-        self._rope_table = self.backend.rope_table(
+        self.rope_table = self.backend.rope_table(
             config.rope, config.head_dim, max_length + config.block_size
         )
 
     def _load_markov(self, weights: Weights) -> None:
         config = self.config
-        self.markov = markov_head(self.backend, config, weights)
+        self.markov = markov_head(self._walk, config, weights)
         # The table knows target ids, the bias draft ids: two spaces, often of one size.
-        self._markov_table = self.backend.parameter(
+        self.markov_table = self.backend.parameter(
             weights.take("markov_head.markov_w1.weight", config.vocab_size, config.markov_rank)
         )
-        self._markov_bias = self.backend.prepare_linear(
+        self.markov_bias = self.backend.prepare_linear(
             [
                 weights.take(
                     "markov_head.markov_w2.weight", config.draft_vocab_size, config.markov_rank
@@ -127,9 +132,12 @@ class BlockDraft:
                 f"a position's features are {len(self.config.target_layer_ids)} taps of"
                 f" {self.config.target_hidden_size} values; {width} values arrived"
             )
-        projected = self.backend.linear(features, self._fc)
+        self.keep(features, store, plan_writes(self.backend, segments, store, self.rope_table))
+
+    def keep(self, features: Array, store: KvStore, rows: RowPlan) -> None:
+        """The same for rows that are planned already."""
+        projected = self.backend.linear_features(features, self._fc)
         context = self.backend.rms_norm(projected, self._context_norm, self.config.rms_norm_eps)
-        rows = plan_writes(self.backend, segments, store, self._rope_table)
         for layer in self._layers:
             layer.keep(context, store, rows)
 
@@ -149,21 +157,25 @@ class BlockDraft:
             config,
             segments,
             store,
-            self._rope_table,
+            self.rope_table,
             causal=False,
             sliding_causal=not config.sliding_window_non_causal,
         )
         ids = self.backend.ids([token for segment in segments for token in segment.tokens])
-        x = self.backend.embedding(ids, self._embedding)
-        for layer in self._layers:
-            x = layer.forward(x, store, rows)
-        hidden = self.backend.rms_norm(x, self._norm, config.rms_norm_eps)
+        hidden = self.run(ids, store, rows)
         hidden = hidden.reshape(len(anchors), config.block_size, config.hidden_size)
         return hidden[:, config.block_size - config.drafts_per_round :]
 
+    def run(self, ids: Array, store: KvStore, rows: RowPlan) -> Array:
+        """Hidden states [R, H] under the final norm, of blocks whose tokens are `ids` [R]."""
+        x = self.backend.embedding(ids, self._embedding)
+        for layer in self._layers:
+            x = layer.forward(x, store, rows)
+        return self.backend.rms_norm(x, self._norm, self.config.rms_norm_eps)
+
     def base_logits(self, hidden: Array) -> Array:
         """The head's logits [R, draft vocabulary] for hidden states [R, H], without any bias."""
-        logits = self.backend.linear(hidden, self._head)
+        logits = self.backend.linear(hidden, self.head)
         scaled = logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
         return scaled[:, : len(self.target_ids)]
 
@@ -171,21 +183,21 @@ class BlockDraft:
         """The Markov table's rows for the target ids `previous`, or None without such a head."""
         if self.markov is None:
             return None
-        return self.backend.embedding(self.backend.ids(previous), self._markov_table)
+        return self.backend.embedding(self.backend.ids(previous), self.markov_table)
 
     def bias(self, latent: Array) -> Array:
         """What the latent vectors [R, r] add to the base logits."""
-        return self.backend.linear(latent, self._markov_bias)[:, : len(self.target_ids)]
+        return self.backend.linear(latent, self.markov_bias)[:, : len(self.target_ids)]
 
     def confidence(self, hidden: Array, embedded: Array | None) -> HostFloats | None:
         """For each row: the chance that its draft survives if all before it did; None if unknown.
 
         It is a logit; `confidence.py` turns it into a probability.
         """
-        if self._confidence is None:
+        if self.confidence_head is None:
             return None
         read = [hidden, embedded] if self.config.confidence_head_with_markov else [hidden]
-        logits = self.backend.linear(self.backend.concat(read), self._confidence)
+        logits = self.backend.linear(self._walk.concat(read), self.confidence_head)
         return self.backend.host(logits)[:, 0]
 
 

@@ -40,13 +40,11 @@ class DecoderLayer:
         self._index = index
         self._eps = config.rms_norm_eps
         self._window = config.window(index)
-        self._heads = config.num_attention_heads
-        self._kv_heads = config.num_key_value_heads
-        self._head_dim = config.head_dim
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         hidden, width = config.hidden_size, config.intermediate_size
         name = f"{prefix}layers.{index}."
         attention, mlp = name + "self_attn.", name + "mlp."
-        query, key = self._heads * self._head_dim, self._kv_heads * self._head_dim
+        query, key = heads * config.head_dim, kv_heads * config.head_dim
 
         def norm(which: str, size: int) -> Array:
             return backend.parameter(weights.take(f"{name}{which}.weight", size))
@@ -60,15 +58,15 @@ class DecoderLayer:
 
         self._input_norm = norm("input_layernorm", hidden)
         self._post_norm = norm("post_attention_layernorm", hidden)
-        q_norm = norm("self_attn.q_norm", self._head_dim)
-        self._k_norm = norm("self_attn.k_norm", self._head_dim)
-        # One weight a head: queries and keys are then normed and turned as one array.
-        per_head = [q_norm] * self._heads + [self._k_norm] * self._kv_heads
-        self._qk_norm = backend.concat(per_head).reshape(len(per_head), self._head_dim)
+        q_norm = norm("self_attn.q_norm", config.head_dim)
+        k_norm = norm("self_attn.k_norm", config.head_dim)
+        self._head_norms = backend.prepare_head_norms(q_norm, k_norm, heads, kv_heads)
         key_value = (attention + "k_proj", key), (attention + "v_proj", key)
         self._query_key_value = stacked((attention + "q_proj", query), *key_value)
         # Of a context only keys and values are needed: these two again, without the query.
-        self._key_value = stacked(*key_value) if keeps_context else None
+        if keeps_context:
+            self._key_value = stacked(*key_value)
+            self._key_norms = backend.prepare_head_norms(q_norm, k_norm, 0, kv_heads)
         self._output = backend.prepare_linear(
             [weights.take(attention + "o_proj.weight", hidden, query)],
             [weights.take(attention + "o_proj.bias", hidden)] if config.attention_bias else None,
@@ -78,25 +76,20 @@ class DecoderLayer:
 
     def forward(self, x: Array, store: KvStore, rows: RowPlan) -> Array:
         """The residual stream `x` [R, H] after this layer; the rows' keys and values are kept."""
-        backend, queries = self._backend, self._heads
+        backend = self._backend
         normed = backend.rms_norm(x, self._input_norm, self._eps)
-        heads = self._heads_of(backend.linear(normed, self._query_key_value))
-        turned = queries + self._kv_heads
-        qk = backend.rms_norm(heads[:, :turned], self._qk_norm, self._eps)
-        qk = backend.rotate(qk, rows.rotary)
-        backend.write_kv(store, self._index, rows.slots, qk[:, queries:], heads[:, turned:])
-        mixed = backend.attend(qk[:, :queries], store, self._index, rows.attention[self._window])
-        x = x + backend.linear(mixed, self._output)
-        gate_up = backend.linear(backend.rms_norm(x, self._post_norm, self._eps), self._gate_up)
-        return x + backend.linear(backend.swiglu(gate_up), self._down)
+        heads = backend.linear(normed, self._query_key_value)
+        q = backend.place_heads(
+            heads, self._head_norms, self._eps, rows.rotary, store, self._index, rows.slots
+        )
+        mixed = backend.attend(q, store, self._index, rows.attention[self._window])
+        x = backend.linear_add(mixed, self._output, x)
+        normed = backend.rms_norm(x, self._post_norm, self._eps)
+        return backend.linear_add(backend.linear_swiglu(normed, self._gate_up), self._down, x)
 
     def keep(self, x: Array, store: KvStore, rows: RowPlan) -> None:
         """Puts the keys and values of `x` [R, H], taken as it stands, at the rows' slots."""
-        backend = self._backend
-        heads = self._heads_of(backend.linear(x, self._key_value))
-        k = backend.rms_norm(heads[:, : self._kv_heads], self._k_norm, self._eps)
-        k = backend.rotate(k, rows.rotary)
-        backend.write_kv(store, self._index, rows.slots, k, heads[:, self._kv_heads :])
-
-    def _heads_of(self, x: Array) -> Array:
-        return x.reshape(x.shape[0], -1, self._head_dim)
+        self._backend.place_heads(
+            self._backend.linear(x, self._key_value),
+            *(self._key_norms, self._eps, rows.rotary, store, self._index, rows.slots),
+        )

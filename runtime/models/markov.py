@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dspark.runtime.backends.base import Array, Backend
+from dspark.runtime.backends.base import Array, HostWalk
 from dspark.runtime.models.config import DraftConfig
 from dspark.runtime.models.weights import Weights
 
@@ -43,10 +43,10 @@ class VanillaHead:
 class GatedHead:
     """The table's row, each component let through as far as the slot's hidden state says."""
 
-    def __init__(self, backend: Backend, config: DraftConfig, weights: Weights) -> None:
+    def __init__(self, backend: HostWalk, config: DraftConfig, weights: Weights) -> None:
         self._backend = backend
         rank, width = config.markov_rank, config.hidden_size + config.markov_rank
-        self._gate = backend.prepare_linear(
+        self.gate = backend.prepare_linear(
             [weights.take("markov_head.gate_proj.weight", rank, width)],
             [weights.take("markov_head.gate_proj.bias", rank)],
         )
@@ -55,18 +55,18 @@ class GatedHead:
         self, embedded: Array, hidden: Array, state: Array | None
     ) -> tuple[Array, Array | None]:
         backend = self._backend
-        gate = backend.linear(backend.concat([hidden, embedded]), self._gate)
+        gate = backend.linear(backend.concat([hidden, embedded]), self.gate)
         return embedded * backend.sigmoid(gate), state
 
 
 class RecurrentHead:
     """A gated recurrent cell that starts each block from zero and remembers the tokens so far."""
 
-    def __init__(self, backend: Backend, config: DraftConfig, weights: Weights) -> None:
+    def __init__(self, backend: HostWalk, config: DraftConfig, weights: Weights) -> None:
         self._backend = backend
         self._rank = rank = config.markov_rank
         width = 2 * rank + config.hidden_size
-        self._joint = backend.prepare_linear(
+        self.joint = backend.prepare_linear(
             [weights.take("markov_head.joint_proj.weight", 3 * rank, width)],
             [weights.take("markov_head.joint_proj.bias", 3 * rank)],
         )
@@ -76,7 +76,7 @@ class RecurrentHead:
     ) -> tuple[Array, Array | None]:
         backend, rank = self._backend, self._rank
         before = embedded * 0.0 if state is None else state
-        joint = backend.linear(backend.concat([before, embedded, hidden]), self._joint)
+        joint = backend.linear(backend.concat([before, embedded, hidden]), self.joint)
         kept = backend.sigmoid(joint[:, :rank])
         new = backend.tanh(joint[:, rank : 2 * rank])
         # The output is read off the state before this slot's token entered it.
@@ -84,7 +84,7 @@ class RecurrentHead:
         return latent, kept * before + (kept * -1.0 + 1.0) * new
 
 
-def markov_head(backend: Backend, config: DraftConfig, weights: Weights) -> MarkovHead:
+def markov_head(backend: HostWalk, config: DraftConfig, weights: Weights) -> MarkovHead:
     """The head of `config.markov_head_type`, which is not `none`."""
     if config.markov_head_type == "vanilla":
         return VanillaHead()

@@ -74,7 +74,7 @@ class Qwen3Target:
             raise WeightError("tensor `lm_head.weight` is missing, and the embedding is not tied")
         self.head = backend.prepare_linear([head])
         weights.finish()
-        self._rope_table = backend.rope_table(config.rope, config.head_dim, max_length)
+        self.rope_table = backend.rope_table(config.rope, config.head_dim, max_length)
 
     def new_store(self, pages: int, page_size: int) -> KvStore:
         """Room for this model's keys and values."""
@@ -86,19 +86,24 @@ class Qwen3Target:
     def forward(self, segments: Sequence[Segment], store: KvStore) -> TargetPass:
         """Runs the tokens of all segments at once, each row seeing what came before it."""
         ids = self.backend.ids([token for segment in segments for token in segment.tokens])
-        rows = plan_rows(self.backend, self.config, segments, store, self._rope_table, causal=True)
+        rows = plan_rows(self.backend, self.config, segments, store, self.rope_table, causal=True)
         return self.run(self.backend.embedding(ids, self.embedding), store, rows)
 
     def run(self, x: Array, store: KvStore, rows: RowPlan) -> TargetPass:
         """The same from embeddings `x` [R, H] on."""
-        taps = [x] if EMBEDDING_TAP in self.tap_ids else []
+        backend, count = self.backend, len(self.tap_ids)
+        room = backend.tap_room(count, x) if count else None
+        self._tap(room, EMBEDDING_TAP, x)
         for index, layer in enumerate(self._layers):
             x = layer.forward(x, store, rows)
-            if index in self.tap_ids:
-                taps.append(x)
-        hidden = self.backend.rms_norm(x, self._norm, self.config.rms_norm_eps)
-        return TargetPass(hidden, self.backend.concat(taps) if taps else None)
+            self._tap(room, index, x)
+        hidden = backend.rms_norm(x, self._norm, self.config.rms_norm_eps)
+        return TargetPass(hidden, backend.features(room) if count else None)
+
+    def _tap(self, room: Array, layer: int, x: Array) -> None:
+        if layer in self.tap_ids:
+            self.backend.tap(room, self.tap_ids.index(layer), x)
 
     def logits(self, hidden: Array) -> Array:
         """Logits [R, V] of rows of `TargetPass.hidden`."""
-        return self.backend.linear(hidden, self.head)
+        return self.backend.logits(hidden, self.head)

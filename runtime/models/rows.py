@@ -62,7 +62,7 @@ def plan_rows(
                     _reads(segment, window, causal=causal if window is None else sliding_causal)
                     for segment in segments
                 ],
-                store.page_size,
+                store,
                 group,
             )
             for window in windows
@@ -88,7 +88,7 @@ def _slots(backend: Backend, segments: Sequence[Segment], store: KvStore) -> Arr
 
 def _rotary(backend: Backend, segments: Sequence[Segment], rope_table: Array) -> Array:
     positions = [at for segment in segments for at in range(segment.start, segment.end)]
-    return backend.rotary(rope_table, backend.ids(positions))
+    return backend.rotary(rope_table, positions)
 
 
 def _reads(segment: Segment, window: int | None, *, causal: bool) -> Reads:

@@ -65,8 +65,8 @@ class CountingBackend(ReferenceBackend):
         self.caches += k.size + v.size
         super().write_kv(store, layer, slots, k, v)
 
-    def attention_plan(self, reads: Sequence[Reads], page_size: int, group: int) -> Array:
-        return reads, super().attention_plan(reads, page_size, group)
+    def attention_plan(self, reads: Sequence[Reads], store: KvStore, group: int) -> Array:
+        return reads, super().attention_plan(reads, store, group)
 
     def attend(self, q: Array, store: KvStore, layer: int, plan: Array) -> Array:
         reads, inner = plan

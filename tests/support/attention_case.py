@@ -177,7 +177,7 @@ class Pass:
         found = []
         for request, each in enumerate(self.seen):
             reads = Reads(self.tables[request], [b for b, _ in each], [e for _, e in each])
-            plan = backend.attention_plan([reads], case.page_size, case.heads // case.kv_heads)
+            plan = backend.attention_plan([reads], store, case.heads // case.kv_heads)
             q = self.q[request, : len(each)]
             found.append(backend.attend(q, store, 0, plan).reshape(q.shape))
         return found

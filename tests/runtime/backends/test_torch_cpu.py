@@ -133,8 +133,8 @@ def test_norms_rope_and_swiglu_equal_the_oracle(dtype: str) -> None:
     close(backend.sigmoid(x), REFERENCE.sigmoid(wide), dtype)
     close(backend.tanh(x), REFERENCE.tanh(wide), dtype)
     rope, positions = Rope(theta=1e4), [0, 1, 7, 30, 199]
-    ours = backend.rotary(backend.rope_table(rope, 24, 200), backend.ids(positions))
-    expected = REFERENCE.rotary(REFERENCE.rope_table(rope, 24, 200), REFERENCE.ids(positions))
+    ours = backend.rotary(backend.rope_table(rope, 24, 200), positions)
+    expected = REFERENCE.rotary(REFERENCE.rope_table(rope, 24, 200), positions)
     close(backend.rotate(x, ours), REFERENCE.rotate(wide, expected), dtype)
 
 
@@ -154,7 +154,7 @@ def test_g1_g3_rope_equals_transformers(kind: str) -> None:
     cos, sin = Qwen3RotaryEmbedding(config)(torch.zeros(1, 4, 1), positions)
     backend = TorchCpuBackend()
     table = backend.rope_table(rope, 128, 40001)
-    ours = backend.rotary(table, positions[0])
+    ours = backend.rotary(table, positions[0].tolist())
     # float32 angles: at 40,000 a last bit of the frequency is worth 0.004.
     for row, tolerance in enumerate((1e-6, 1e-6, 5e-4, 5e-3)):
         signed = torch.cat([-sin[0, row, :64], sin[0, row, 64:]])
@@ -196,9 +196,9 @@ def test_attention_equals_the_oracle_and_never_reads_what_nobody_wrote(dtype: st
     backend = TorchCpuBackend(dtype)  # type: ignore[arg-type]
     ours, oracle = filled(backend, 70, PAGES)
     q = backend.parameter(random(17, 6, 12, seed=8))
-    out = backend.attend(q, ours, 0, backend.attention_plan(READS, PAGE, 3))
+    out = backend.attend(q, ours, 0, backend.attention_plan(READS, ours, 3))
     expected = REFERENCE.attend(
-        REFERENCE.parameter(q), oracle, 0, REFERENCE.attention_plan(READS, PAGE, 3)
+        REFERENCE.parameter(q), oracle, 0, REFERENCE.attention_plan(READS, oracle, 3)
     )
     close(out, expected, dtype)
 
@@ -215,7 +215,7 @@ def test_h1_attentions_rows_do_not_depend_on_the_company(dtype: str) -> None:
                 q[row : row + 1],
                 store,
                 0,
-                backend.attention_plan([Reads(PAGES, [0], [end])], PAGE, 3),
+                backend.attention_plan([Reads(PAGES, [0], [end])], store, 3),
             )
             for row, end in enumerate(ends)
         ]
@@ -225,7 +225,7 @@ def test_h1_attentions_rows_do_not_depend_on_the_company(dtype: str) -> None:
         for count in split:
             reads.append(Reads(PAGES, [0] * count, ends[at : at + count]))
             at += count
-        together = backend.attend(q, store, 0, backend.attention_plan(reads, PAGE, 3))
+        together = backend.attend(q, store, 0, backend.attention_plan(reads, store, 3))
         assert torch.equal(alone, together), split
 
 
