@@ -19,15 +19,17 @@ from dspark.match_tensors import needed_shapes
 if TYPE_CHECKING:
     from dspark.load_plan import LoadPlan, Model, TensorPlace
 
-LAYER = (
-    *("norm", "query, key, value", "norm, rotation, append", "attention", "output"),
-    *("norm", "gate, up", "down"),
-)
-"""The kernels of one decoder layer; sums, gates and products are part of the one before."""
-MARKOV = {"none": ("choice",), "vanilla": ("bias", "choice")}
-"""Those of one step along the block; a head with a latent state of its own has one more."""
-BOOKKEEPING = ("accept", "place context", "commit", "place rows")
+PRODUCTS = ("query, key, value", "output", "gate, up", "down")
+"""The products of one decoder layer: one launch each for every 16 rows."""
+LAYER = ("norm", "norm, rotation, append", "attention", "sum over splits", "norm")
+"""Its other kernels; sums and gates are part of the product before them."""
+CONFIDENCE = ("confidence", "cut")
+"""Those of a confidence head, for all slots at once, where an engine listens to it."""
+BOOKKEEPING = ("count drafts", "accept", "commit")
 """Those that keep a round on the device, whatever was accepted."""
+
+_TOGETHER = 16
+"""Rows of a product, and requests of a step along the block, that one launch takes."""
 
 
 class Traffic(NamedTuple):
@@ -143,13 +145,31 @@ def _target_pass(plan: LoadPlan, sizes: _Sizes, context: int, rows: int) -> Traf
         weights += sizes.bytes[embedding]
     # Read up to the last row's own position, and each row's own written before.
     caches = plan.bytes.target_kv_per_token * (context + 2 * rows) * plan.batch
-    layers = _integer(plan.target, "num_hidden_layers")
-    return Traffic(
-        weights,
-        sizes.row[embedding] * rows * plan.batch,
-        caches,
-        len(LAYER) * layers + len(("embedding", "norm", "head", "choice")),
-    )
+    products = _launches_for(rows * plan.batch)
+    launches = _pass_launches(plan.target, rows * plan.batch) + products * len(("head", "choice"))
+    if rows > 1:
+        launches += products * len(_taps(plan))
+    return Traffic(weights, sizes.row[embedding] * rows * plan.batch, caches, launches)
+
+
+def _pass_launches(model: Model, rows: int) -> int:
+    """Those of all layers, and of the rows' places, views and embeddings before and norm behind."""
+    kinds = model.value("layer_types")
+    # INVARIANT: contracts let only a list through.
+    assert isinstance(kinds, tuple)
+    each = len(LAYER) + len(PRODUCTS) * _launches_for(rows)
+    return each * len(kinds) + len({*kinds}) + len(("places", "embedding", "norm"))
+
+
+def _launches_for(rows: int) -> int:
+    return -(-rows // _TOGETHER)
+
+
+def _taps(plan: LoadPlan) -> tuple[object, ...]:
+    taps = plan.draft.value("target_layer_ids")
+    # INVARIANT: the lane's contract lets only a list through.
+    assert isinstance(taps, tuple)
+    return taps
 
 
 def _extend(plan: LoadPlan, sizes: _Sizes) -> Traffic:
@@ -160,8 +180,9 @@ def _extend(plan: LoadPlan, sizes: _Sizes) -> Traffic:
         weights += sizes.sum(*(f"{attention}{part}." for part in ("k_proj", "v_proj", "k_norm")))
     kept = plan.drafts_per_round + 1
     caches = plan.bytes.draft_kv_per_token * kept * plan.batch
-    per_layer = len(("key, value", "norm, rotation, append"))
-    return Traffic(weights, 0, caches, len(("features", "norm")) + per_layer * layers)
+    products = _launches_for(kept * plan.batch)
+    launches = products + len(("places", "norm")) + (products + len(("append",))) * layers
+    return Traffic(weights, 0, caches, launches)
 
 
 def _block(plan: LoadPlan, sizes: _Sizes, target: _Sizes, context: int) -> Traffic:
@@ -173,7 +194,10 @@ def _block(plan: LoadPlan, sizes: _Sizes, target: _Sizes, context: int) -> Traff
     per_layer = plan.bytes.draft_kv_per_token // layers
     read = sum(_seen(plan, layer, context) + rows for layer in range(layers))
     caches = per_layer * (read + rows * layers) * plan.batch
-    launches = len(LAYER) * layers + len(("embedding", "norm", "head"))
+    drafting = plan.drafts_per_round
+    launches = _pass_launches(plan.draft, rows * plan.batch) + len(("ids",))
+    # Where not all slots draft, those that do are gathered.
+    launches += (drafting < rows) + _launches_for(drafting * plan.batch)
     return Traffic(weights, row * rows * plan.batch, caches, launches)
 
 
@@ -183,9 +207,11 @@ def _walk(plan: LoadPlan, sizes: _Sizes) -> Traffic:
     weights = sizes.sum("markov_head.", "confidence_head.") - sizes.bytes.get(table, 0)
     rows = sizes.row.get(table, 0) * plan.batch
     kind = plan.draft.value("markov_head_type") if table in sizes.bytes else "none"
-    launches = len(MARKOV.get(str(kind), ("latent", *MARKOV["vanilla"])))
-    launches += bool(sizes.sum("confidence_head."))
-    return Traffic(weights * steps, rows * steps, 0, launches * steps)
+    # A step without a head of its own takes the likeliest all the same.
+    kernels = 1 if kind in ("vanilla", "none") else len(("latent", "choice"))
+    launches = kernels * _launches_for(plan.batch) * steps
+    launches += len(CONFIDENCE) * bool(sizes.sum("confidence_head."))
+    return Traffic(weights * steps, rows * steps, 0, launches)
 
 
 def _head(plan: LoadPlan, sizes: _Sizes, target: _Sizes) -> int:

@@ -26,6 +26,7 @@ RAISED = frozenset(
         *("target-mismatch", "unsupported-target", "target-is-a-draft", "over-budget"),
         *("max-seq-too-long", "device-unavailable"),
         *("driver-too-old", "unsupported-gpu", "kernels-not-compiled", "gpu-memory-short"),
+        "size-without-kernel",
         *("tensor-not-finite", "tokenizer-missing", "target-file-invalid"),
         *("handoff-not-known", "handoff-tokens-unstated", "handoff-too-many-tokens"),
         *("handoff-target-apart", "handoff-target-missing", "handoff-heads-do-not-divide"),

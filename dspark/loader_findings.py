@@ -17,6 +17,7 @@ _STAGES = {
     "unsupported-gpu": "budget",
     "kernels-not-compiled": "budget",
     "gpu-memory-short": "budget",
+    "size-without-kernel": "budget",
 }
 """What a loader may find, and the stage that it is a part of."""
 

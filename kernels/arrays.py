@@ -23,6 +23,11 @@ class DeviceArray:
         """How many values it has."""
         return int(self.handle.size)
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of the device's memory it covers."""
+        return int(self.handle.nbytes)
+
     def reshape(self, *shape: int) -> DeviceArray:
         """The same values under another shape."""
         return DeviceArray(self.handle.reshape(shape), self.dtype)

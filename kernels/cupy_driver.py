@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class CupyDriver:
         self._device.use()
         self.architecture = int(self._device.compute_capability)
         self.most_shared = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
+        self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
         # Not the default stream, which cannot be captured.
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._modules: dict[Path, Any] = {}
@@ -72,9 +74,11 @@ class CupyDriver:
                 return cupy.empty(shape, dtype=dtype)
         except cupy.cuda.memory.OutOfMemoryError as error:
             free, total = self._device.mem_info
+            asked = prod(shape) * np.dtype(dtype).itemsize
             raise AllocationError(
-                f"{prod(shape) * np.dtype(dtype).itemsize} bytes were asked for"
-                f"{f' ({name})' if name else ''}, and the GPU has {free} of {total} left"
+                f"{asked} bytes were asked for{f' ({name})' if name else ''}, and the GPU has"
+                f" {free} of {total} left",
+                *(asked, free, f"GPU {self._device.id}"),
             ) from error
 
     def address(self, handle: Handle) -> int:
@@ -88,6 +92,14 @@ class CupyDriver:
     def read(self, handle: Handle) -> npt.NDArray[Any]:
         values: npt.NDArray[Any] = handle.get(stream=self._stream)
         return values
+
+    def library_stream(self) -> AbstractContextManager[object]:
+        import torch
+
+        make: Any = torch.cuda.ExternalStream
+        stream = make(self._stream.ptr, device=f"cuda:{self._device.id}")
+        made: AbstractContextManager[object] = torch.cuda.stream(stream)
+        return made
 
     def begin_capture(self) -> None:
         self._stream.begin_capture()

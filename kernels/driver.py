@@ -7,6 +7,7 @@ about a launch or a graph before it reaches a driver is checked in `launch.py`, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -41,6 +42,7 @@ class Driver(Protocol):
     name: str
     most_shared: int
     """Bytes of shared memory that a block can have."""
+    multiprocessors: int
 
     def load(self, file: Path, kernel: str) -> Any:
         """A kernel of a .cu file, ready to be launched.
@@ -81,6 +83,10 @@ class Driver(Protocol):
 
     def read(self, handle: Handle) -> npt.NDArray[Any]:
         """The array's content, once all work put on the device is done."""
+        ...
+
+    def library_stream(self) -> AbstractContextManager[object]:
+        """What torch's work on arrays runs inside, so that it comes between the launches."""
         ...
 
     def begin_capture(self) -> None:

@@ -32,7 +32,14 @@ class LaunchError(DsparkError, TypeError):
 
 
 class AllocationError(DsparkError, MemoryError):
-    """The device has less memory left than was asked for."""
+    """The device has less memory left than was asked for.
+
+    `asked` and `left` are bytes, `device` its name; 0 and empty where nobody knows.
+    """
+
+    def __init__(self, message: str, asked: int = 0, left: int = 0, device: str = "") -> None:
+        super().__init__(message)
+        self.asked, self.left, self.device = asked, left, device
 
 
 class GraphError(DsparkError, RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class HostDriver:
     reports: list[tuple[str, Report]] = field(default_factory=list)
     name: str = "simulator"
     most_shared: int = 227 * 1024
+    multiprocessors: int = 4
     _recording: list[_Launch] | None = None
     _unnamed: int = 0
 
@@ -90,6 +92,9 @@ class HostDriver:
 
     def read(self, handle: Handle) -> npt.NDArray[Any]:
         return np.array(handle)
+
+    def library_stream(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def begin_capture(self) -> None:
         self._recording = []

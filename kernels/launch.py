@@ -11,7 +11,7 @@ arrays, of what, and large enough. `Device.capture` records launches as a graph.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from typing import Any
 
@@ -112,6 +112,20 @@ class Device:
         """Returns when everything launched so far is done. Raises `GraphError` in a capture."""
         self._refuse_while_capturing("the device is waited for")
         self.driver.synchronize()
+
+    def library_stream(self) -> AbstractContextManager[object]:
+        """What a library's work on arrays runs inside, to keep its place among the launches.
+
+        Raises:
+            GraphError: a capture is under way; a library's work is never part of a graph.
+        """
+        self._refuse_while_capturing("a library is called")
+        return self.driver.library_stream()
+
+    @property
+    def capturing(self) -> bool:
+        """Whether launches are being recorded."""
+        return self._capturing is not None
 
     @contextmanager
     def capture(self, name: str) -> Iterator[Graph]:

@@ -42,7 +42,8 @@ class SeededChoices:
     """`Choices` by a counter-based generator: a hash of the seed, the place and the purpose."""
 
     def __init__(self, seed: int) -> None:
-        self._key = _mixed(seed & _MASK)
+        self.seed = seed & _MASK
+        self._key = _mixed(self.seed)
 
     def pick(self, weights: HostFloats, place: int, purpose: Purpose) -> int:
         # float64 sums of the one float32 array, so that what is drawn is what is compared.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,9 @@ from dspark import load_refusal
 
 if TYPE_CHECKING:
     from dspark import Decision
+    from dspark.kernels.launch import Device as KernelDevice
     from dspark.runtime.backends.base import Backend
+    from dspark.runtime.gpu import Trouble
 
 Device = Literal["cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16"]
@@ -17,7 +20,8 @@ Dtype = Literal["float32", "bfloat16"]
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
 
-_NEEDED = ("numpy", "torch", "tokenizers")
+_ALWAYS = ("numpy", "torch", "tokenizers")
+_NEEDED = {"cpu": _ALWAYS, "cuda": (*_ALWAYS, "cupy")}
 
 
 def chosen_dtype(device: Device) -> Dtype:
@@ -25,37 +29,102 @@ def chosen_dtype(device: Device) -> Dtype:
     return "float32" if device == "cpu" else "bfloat16"
 
 
-def check_device(device: Device, decision: Decision) -> None:
-    """Nothing, if the device can compute here; what it needs is looked for, not imported.
+def device_memory(device: Device) -> int | None:
+    """Bytes of the GPU that would be used; None on a CPU, and where there is no such GPU."""
+    if device == "cpu":
+        return None
+    from dspark.kernels.machine import look
+    from dspark.runtime.gpu import usable_gpus
+
+    gpus = usable_gpus(look(), None)
+    return gpus[0].free_memory if gpus else None
+
+
+def check_device(device: Device, dtype: Dtype, decision: Decision) -> None:
+    """Nothing, if the device can compute here; libraries are looked for, not imported.
 
     Raises:
         dspark.Refused: it cannot; `decision` is the one on the checkpoint that was to be loaded.
     """
-    trouble = trouble_with(device)
-    if trouble is not None:
-        raise load_refusal(decision, "device-unavailable", device=device, **trouble)
+    for trouble in troubles(device, dtype):
+        raise load_refusal(decision, trouble.name, **trouble.values)
 
 
-def trouble_with(device: Device) -> dict[str, str] | None:
-    """Why this package cannot compute on `device` here, and the remedy; None if it can."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        reason = f"the package `{missing[0]}` is not installed"
-        remedy = f"install it with `pip install 'dspark[{device}]'`"
-        if device == "cuda":
-            remedy = "install it with `pip install 'dspark[cuda12]'` or `'dspark[cuda13]'`"
-    elif device == "cuda":
-        reason = "this build has no backend for it yet"
-        remedy = "leave out --device, or serve the pair with vLLM"
-    else:
-        return None
-    return {"reason": reason, "remedy": remedy}
+def troubles(device: Device, dtype: Dtype) -> Iterator[Trouble]:
+    """Why nothing can be computed on `device` here, the most basic reason first.
+
+    Kernels are compiled for the GPU as far as they are not yet.
+    """
+    if device == "cpu":
+        yield from package_troubles(device)
+        return
+    from dspark.kernels.cubins import open_compiler
+    from dspark.kernels.errors import CompileError, ToolkitMissing
+    from dspark.kernels.machine import look
+    from dspark.runtime.gpu import (
+        Trouble,
+        compile_trouble,
+        kernel_files,
+        machine_troubles,
+        usable_gpus,
+    )
+
+    if dtype != "bfloat16":
+        reason, remedy = f"its kernels do not compute in {dtype}", "leave out --dtype"
+        yield Trouble("device-unavailable", {"device": device, "reason": reason, "remedy": remedy})
+    machine = look()
+    # First of all what no installation cures.
+    yield from machine_troubles(machine, None)
+    yield from package_troubles(device)
+    try:
+        compiler = open_compiler()
+    except (ToolkitMissing, CompileError) as error:
+        yield Trouble("kernels-not-compiled", {"reason": str(error)})
+        return
+    yield from machine_troubles(machine, compiler)
+    for gpu in usable_gpus(machine, compiler)[:1]:
+        trouble = compile_trouble(compiler, kernel_files(), gpu.architecture)
+        if trouble is not None:
+            yield trouble
+
+
+def package_troubles(device: Device) -> Iterator[Trouble]:
+    """The packages that computing on `device` needs and that are not installed."""
+    from dspark.runtime.gpu import Trouble
+
+    remedy = f"install it with `pip install 'dspark[{device}]'`"
+    if device == "cuda":
+        remedy = "install it with `pip install 'dspark[cuda13]'`, or `'dspark[cuda12]'`"
+    for name in _NEEDED[device]:
+        if find_spec(name) is None:
+            reason = f"the package `{name}` is not installed"
+            values: dict[str, object] = {"device": device, "reason": reason, "remedy": remedy}
+            yield Trouble("device-unavailable", values)
 
 
 def open_backend(device: Device, dtype: Dtype) -> Backend:
-    """The backend of a device that `check_device` had nothing against."""
-    # INVARIANT: `check_device` refuses every other device.
-    assert device == "cpu"
-    from dspark.runtime.backends.torch_cpu import TorchCpuBackend
+    """The backend of a device that `check_device` had nothing against.
 
-    return TorchCpuBackend(dtype)
+    Raises:
+        AllocationError: another process has the GPU's memory.
+    """
+    if device == "cpu":
+        from dspark.runtime.backends.torch_cpu import TorchCpuBackend
+
+        return TorchCpuBackend(dtype)
+    from dspark.runtime.backends.cuda import CudaBackend
+
+    return CudaBackend(open_gpu())
+
+
+def open_gpu() -> KernelDevice:
+    """The first GPU that the kernels run on, as the launch layer sees it."""
+    from dspark.kernels.cubins import open_compiler
+    from dspark.kernels.cupy_driver import CupyDriver
+    from dspark.kernels.launch import Device as KernelDevice
+    from dspark.kernels.machine import look
+    from dspark.runtime.gpu import usable_gpus
+
+    compiler = open_compiler()
+    first = usable_gpus(look(), compiler)[0]
+    return KernelDevice(CupyDriver(first.ordinal, compiler))

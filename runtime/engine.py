@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from dspark.runtime.cache import PagePool
 from dspark.runtime.calibration import ConfidenceRound
@@ -21,6 +22,9 @@ from dspark.runtime.sampling import History
 from dspark.runtime.scheduler import Scheduler
 from dspark.runtime.statistics import CacheStatistics, EngineStatistics, RequestStatistics
 from dspark.runtime.text import Decode, TextStream
+
+if TYPE_CHECKING:
+    from dspark.runtime.device_round.round import DeviceRound
 
 
 class Engine:
@@ -66,7 +70,7 @@ class Engine:
             draft,
             None if draft is None else draft.new_store(config.pages, config.page_size),
         )
-        self._round = Round(self._models, self._pool, config.schedule, self.statistics)
+        self._round = self._make_round()
         self._next_id = 0
         self._requests: dict[int, Request] = {}
 
@@ -91,6 +95,7 @@ class Engine:
             self.config,
             vocab_size=self._vocab_size,
             has_tokenizer=self._decode is not None,
+            most_biases=self._round.most_biases,
         )
         seed = secrets.randbits(64) if params.seed is None else params.seed
         stop_ids = params.stop_token_ids
@@ -246,6 +251,15 @@ class Engine:
         """
         self._round.recorded = []
         return self._round.recorded
+
+    def _make_round(self) -> Round | DeviceRound:
+        shared = self._models, self._pool, self.config.schedule, self.statistics
+        if not self._models.target.backend.rounds_on_device:
+            return Round(*shared)
+        from dspark.runtime.device_round.round import DeviceRound
+
+        config = self.config
+        return DeviceRound(*shared, max_batch=config.max_batch, max_length=config.max_length)
 
     def _checked(self, drafts: int) -> int:
         check_drafts(drafts, self._block)

@@ -20,10 +20,14 @@ from dspark.kernels.cubins import Compiler, kernel_cache, open_compiler
 from dspark.kernels.errors import CompileError, ToolkitMissing
 from dspark.kernels.machine import Gpu, Machine, look
 from dspark.kernels.signatures import kernels_in
-from dspark.runtime.devices import DEVICES, Device, trouble_with
-
-OLDEST_ARCHITECTURE = 80
-"""Compute capability 8.0, the first with asynchronous copies and bfloat16 tensor cores."""
+from dspark.runtime.devices import DEVICES, Device, package_troubles
+from dspark.runtime.gpu import (
+    compile_trouble,
+    kernel_files,
+    machine_troubles,
+    shown_version,
+    usable_gpus,
+)
 
 _PACKAGES = {
     "torch": ("torch",),
@@ -108,15 +112,18 @@ def examine(memory: int | None = None) -> Examination:
         compiler = open_compiler()
     except (ToolkitMissing, CompileError) as error:
         trouble.append(finding("kernels-not-compiled", reason=str(error)))
-    found = [*_gpu_findings(machine, compiler), *trouble]
-    usable = [gpu for gpu in machine.gpus if _objection(gpu, compiler) is None]
+    troubles = machine_troubles(machine, compiler)
+    found = [*(finding(each.name, **each.values) for each in troubles), *trouble]
+    usable = usable_gpus(machine, compiler)
     compiled: list[int] = []
-    files = sorted({signature.file for signature in kernels_in().values()})
+    files = kernel_files()
     if compiler is not None:
         for architecture in sorted({gpu.architecture for gpu in usable}):
-            failure = _compile(compiler, files, architecture)
-            found += [] if failure is None else [failure]
-            compiled += [] if failure is not None else [architecture]
+            failure = compile_trouble(compiler, files, architecture)
+            if failure is None:
+                compiled.append(architecture)
+            else:
+                found.append(finding(failure.name, **failure.values))
     if memory is not None and usable:
         found += _memory_findings(usable, memory)
     return Examination(
@@ -133,50 +140,6 @@ def examine(memory: int | None = None) -> Examination:
     )
 
 
-def shown_version(version: tuple[int, int]) -> str:
-    """A version as people write it: `13.0`."""
-    return f"{version[0]}.{version[1]}"
-
-
-def _gpu_findings(machine: Machine, compiler: Compiler | None) -> list[Finding]:
-    if machine.trouble is not None:
-        remedy = "install NVIDIA's driver on a machine with a GPU, or use the device `cpu`"
-        reason = machine.trouble
-        return [finding("device-unavailable", device="cuda", reason=reason, remedy=remedy)]
-    found = []
-    if compiler is not None and machine.driver is not None:
-        # Machine code runs under any driver of the same major version, or of a later one.
-        needed = compiler.nvrtc.version
-        if machine.driver[0] < needed[0]:
-            got, expected = shown_version(machine.driver), shown_version(needed)
-            found.append(finding("driver-too-old", got=got, expected=expected))
-    objections = [_objection(gpu, compiler) for gpu in machine.gpus]
-    if all(objections):
-        found += [objection for objection in objections if objection is not None]
-    return found
-
-
-def _objection(gpu: Gpu, compiler: Compiler | None) -> Finding | None:
-    """Why the kernels do not run on this GPU, if they do not."""
-    got = shown_version(divmod(gpu.architecture, 10))
-    if gpu.architecture < OLDEST_ARCHITECTURE:
-        oldest = shown_version(divmod(OLDEST_ARCHITECTURE, 10))
-        return finding("unsupported-gpu", gpu=gpu.name, got=got, expected=oldest)
-    if compiler is not None and gpu.architecture not in compiler.nvrtc.architectures:
-        version = shown_version(compiler.nvrtc.version)
-        return finding("unsupported-gpu", gpu=gpu.name, got=got, version=version)
-    return None
-
-
-def _compile(compiler: Compiler, files: Sequence[Path], architecture: int) -> Finding | None:
-    try:
-        for file in files:
-            compiler.cubin(file, architecture)
-    except CompileError as error:
-        return finding("kernels-not-compiled", reason=str(error).partition("\n")[0])
-    return None
-
-
 def _memory_findings(gpus: Sequence[Gpu], needed: int) -> list[Finding]:
     roomiest = max(gpus, key=lambda gpu: gpu.free_memory)
     if roomiest.free_memory >= needed:
@@ -186,19 +149,7 @@ def _memory_findings(gpus: Sequence[Gpu], needed: int) -> list[Finding]:
 
 
 def _package_findings(device: Device) -> list[Finding]:
-    troubles = [trouble_with(device)]
-    if device == "cuda" and find_spec("cupy") is None:
-        troubles.append(
-            {
-                "reason": "the package `cupy` is not installed",
-                "remedy": "install it with `pip install 'dspark[cuda13]'`, or `'dspark[cuda12]'`",
-            }
-        )
-    return [
-        finding("device-unavailable", device=device, **trouble)
-        for trouble in troubles
-        if trouble is not None
-    ]
+    return [finding(each.name, **each.values) for each in package_troubles(device)]
 
 
 def _version(module: str) -> str | None:

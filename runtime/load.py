@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 import dspark
-from dspark.runtime.devices import Device, Dtype, check_device, chosen_dtype
+from dspark.runtime.devices import Device, Dtype, check_device, chosen_dtype, device_memory
 from dspark.runtime.prepared import Loaded, Prepared, known, target_folder
 from dspark.runtime.request_check import check_drafts
 from dspark.runtime.target_files import read_eos_token_ids, read_tokenizer
@@ -45,7 +45,7 @@ def open_engine(
     `dtype` is by default float32 on a CPU, where greedy text is the same with and without a draft.
     `max_length` is the most tokens of prompt and output, by default all of the target's positions;
     `max_batch` is how many requests run at a time. There are pages for that many of that length,
-    and `memory` (bytes, or a text such as `24GiB`; by default the machine's) must hold them.
+    and `memory` (bytes, or a text such as `24GiB`; by default the device's) must hold them.
     `drafts` is how many drafts a round verifies, by default as many as the block has; `schedule`
     lets the confidence head verify fewer. `table` replaces the routing table that ships.
     `progress` is told of every tensor that is read.
@@ -84,6 +84,7 @@ def prepare(
 ) -> Prepared:
     """All that `open_engine` does before it reads a weight; arguments and exceptions are its."""
     computed_in = dtype or chosen_dtype(device)
+    memory = device_memory(device) if memory is None else memory
     plan: LoadPlan | TargetPlan
     if draft is None:
         plan = dspark.plan_target(
@@ -108,7 +109,9 @@ def prepare(
             local=True,
             table=table,
         )
-    check_device(device, known(plan.decision))
+    check_device(device, computed_in, known(plan.decision))
+    if device == "cuda":
+        _check_sizes(plan)
     _check_drafts(drafts, plan)
     folder, about_target = target_folder(plan), known(plan.target_decision)
     vocab_size = plan.target.value("vocab_size")
@@ -148,6 +151,16 @@ def _block(plan: LoadPlan | TargetPlan) -> int:
     # INVARIANT: the contract's type for it.
     assert isinstance(size, int)
     return size
+
+
+def _check_sizes(plan: LoadPlan | TargetPlan) -> None:
+    """Whether there are kernels for these sizes."""
+    from dspark.runtime.device_round.limits import size_troubles
+    from dspark.runtime.models.from_plan import draft_config, target_config
+
+    draft = None if isinstance(plan, dspark.TargetPlan) else draft_config(plan)
+    for trouble in size_troubles(target_config(plan.target), draft, plan.batch):
+        raise dspark.load_refusal(known(plan.decision), trouble.name, **trouble.values)
 
 
 def _check_drafts(drafts: int | None, plan: LoadPlan | TargetPlan) -> None:

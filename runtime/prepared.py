@@ -75,9 +75,21 @@ class Prepared:
         """Reads the weights and builds the engine; `progress` is told of every tensor.
 
         Raises:
-            dspark.Refused: a file is not what it was, or holds a value that is no finite number.
+            dspark.Refused: a file is not what it was, or holds a value that is no finite number;
+                or the device has less memory left than it had.
             WeightError: a tensor is not what the model needs.
         """
+        from dspark.kernels.errors import AllocationError
+
+        try:
+            return self._load(progress)
+        except AllocationError as error:
+            values = {"gpu": error.device, "available": error.left, "needed": error.asked}
+            raise dspark.load_refusal(
+                known(self.plan.decision), "gpu-memory-short", **values
+            ) from error
+
+    def _load(self, progress: Progress | None) -> Loaded:
         from dspark.runtime.engine import Engine
 
         pair, tokenizer = self.pair, self.tokenizer

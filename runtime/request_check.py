@@ -17,8 +17,11 @@ def check_request(
     *,
     vocab_size: int,
     has_tokenizer: bool,
+    most_biases: int | None = None,
 ) -> None:
     """Nothing, if an engine of this `config` can serve the request.
+
+    `most_biases` is how many tokens a `logit_bias` may name, None if any number.
 
     Raises:
         InvalidRequest: it cannot; the message says why.
@@ -37,6 +40,12 @@ def check_request(
     _check_ids(None, prompt, vocab_size)
     _check_ids("logit_bias", params.logit_bias, vocab_size)
     _check_ids("stop_token_ids", params.stop_token_ids, vocab_size)
+    if most_biases is not None and len(params.logit_bias) > most_biases:
+        raise InvalidRequest(
+            f"`logit_bias` names {len(params.logit_bias)} tokens, and this device takes up to"
+            f" {most_biases}",
+            "logit_bias",
+        )
     if sum(bias == -math.inf for bias in params.logit_bias.values()) == vocab_size:
         raise InvalidRequest("`logit_bias` forbids every token", "logit_bias")
 

@@ -21,6 +21,7 @@ from dspark.runtime.errors import NonFiniteLogits
 from dspark.runtime.models.block_draft import BlockDraft
 from dspark.runtime.models.qwen3 import Qwen3Target
 from dspark.runtime.models.rows import Segment
+from dspark.runtime.outcome import drafts_wanted, put_out
 from dspark.runtime.propose import propose
 from dspark.runtime.request import Request
 from dspark.runtime.sampling import distribution, logprob
@@ -54,6 +55,8 @@ class _Verified:
 class Round:
     """Runs passes over the same models and pages; see the module."""
 
+    most_biases: int | None = None
+
     def __init__(
         self,
         models: Models,
@@ -79,7 +82,8 @@ class Round:
     def _pass(self, parts: Sequence[Work]) -> None:
         everyone = dict.fromkeys(range(len(parts)), 1)
         clock = PassClock(self._statistics, [part.request.statistics for part in parts])
-        wanted = [self._drafts_wanted(part) for part in parts]
+        draft, page_size = self._models.draft, self._pool.page_size
+        wanted = [drafts_wanted(part, draft, page_size) for part in parts]
         proposals = self._propose(parts, wanted)
         clock.lap("draft_s", {number: int(count > 0) for number, count in enumerate(wanted)})
         segments = [
@@ -98,28 +102,6 @@ class Round:
             self._extend(kept, segments, passed.features)
             clock.lap("draft_s", kept)
         self._statistics.passes += 1
-
-    def _drafts_wanted(self, part: Work) -> int:
-        """How many drafts the request gets this round.
-
-        No more than it can still put out besides the target's token, and none where the draft
-        cannot start: behind a token it does not know, or before positions that it was not made for
-        or that the request has no pages for.
-        """
-        draft, request = self._models.draft, part.request
-        if draft is None or not request.drafts or not part.decides or request.put_out == 0:
-            return 0
-        wanted = min(request.drafts, request.left - 1)
-        end = len(request.tokens) - 1 + draft.config.block_size
-        room = len(request.held.pages) * self._pool.page_size
-        skipped = request.statistics.acceptance.draft_skipped
-        if wanted and end > min(draft.config.max_position_embeddings, room):
-            skipped["length"] += 1
-            return 0
-        if wanted and request.tokens[-1] >= draft.config.vocab_size:
-            skipped["vocabulary"] += 1
-            return 0
-        return wanted
 
     def _propose(self, parts: Sequence[Work], wanted: Sequence[int]) -> list[Proposal]:
         draft, store = self._models.draft, self._models.draft_store
@@ -191,15 +173,7 @@ class Round:
             notes = [
                 logprob(logits[row], token, params.logprobs) for row, token in enumerate(tokens)
             ]
-        first = request.put_out == 0
-        count = request.take(tokens, notes)
-        self._statistics.completion_tokens += count
-        if first:
-            return
-        drafts = len(proposal.tokens)
-        request.statistics.acceptance.count(drafts, count, last_is_draft=count < len(tokens))
-        if drafts:
-            self._statistics.count_drafted_round(count)
+        put_out(request, len(proposal.tokens), tokens, notes, self._statistics)
 
     def _commit(self, parts: Sequence[Work], segments: Sequence[Segment]) -> dict[int, int]:
         """Cuts both caches to what was committed.

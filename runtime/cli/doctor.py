@@ -62,7 +62,7 @@ def _lines(found: Examination) -> Iterator[Line]:
 
 
 def _machine(found: Examination) -> Iterator[Line]:
-    from dspark.runtime.examine import shown_version
+    from dspark.runtime.gpu import shown_version
 
     yield [f"cpu         {found.cores} cores, {shown_size(found.memory)}"]
     driver = found.machine.driver

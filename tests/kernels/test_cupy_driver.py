@@ -108,7 +108,8 @@ def device(notes: list[Any], monkeypatch: pytest.MonkeyPatch, repository: Path) 
     gpu = SimpleNamespace(
         use=lambda: None,
         compute_capability="90",
-        attributes={"MaxSharedMemoryPerBlockOptin": 232448},
+        attributes={"MaxSharedMemoryPerBlockOptin": 232448, "MultiProcessorCount": 132},
+        id=0,
         mem_info=(10, 1000),
     )
     cupy.__dict__.update(

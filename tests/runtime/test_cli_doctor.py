@@ -32,10 +32,10 @@ def cache(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
 
 @pytest.fixture
 def complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy and a backend for `cuda` are there, so that the machine alone decides."""
+    """CuPy is there, so that the machine alone decides."""
     real = examine.find_spec
     monkeypatch.setattr(examine, "find_spec", lambda name: real("math" if name == "cupy" else name))
-    monkeypatch.setattr(examine, "trouble_with", lambda _: None)
+    monkeypatch.setattr(examine, "package_troubles", lambda _: ())
 
 
 @pytest.fixture
@@ -192,14 +192,14 @@ def test_what_the_package_lacks_is_said_too(
     say: Say, monkeypatch: pytest.MonkeyPatch, library: Path
 ) -> None:
     install(monkeypatch, library, H200)
-    monkeypatch.setattr(examine, "find_spec", lambda name: None if name == "cupy" else object())
+    lacks = {"cupy", "tokenizers"}
+    monkeypatch.setattr(devices, "find_spec", lambda name: None if name in lacks else object())
 
-    # The one that no installation cures comes first.
-    backend, package = findings(say("--device", "cuda")[1])
+    tokenizers, cupy = findings(say("--device", "cuda")[1])
 
-    assert {"B003"} == {backend[0], package[0]}
-    assert "this build has no backend for it yet" in backend[2]
-    assert "the package `cupy` is not installed" in package[2]
+    assert {"B003"} == {tokenizers[0], cupy[0]}
+    assert "the package `tokenizers` is not installed" in tokenizers[2]
+    assert "the package `cupy` is not installed" in cupy[2]
 
 
 def test_nothing_can_decode(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 import dspark
 from dspark.contract_reader import load_contract, load_target_contract
+from dspark.kernels.errors import AllocationError
 from dspark.runtime import InvalidRequest, SamplingParams, devices, weight_files
 from dspark.runtime.backends.rope import Rope
 from dspark.runtime.lanes import LANES, TARGETS
@@ -472,24 +473,21 @@ def test_cuda_is_refused_by_name(target: Path, draft: Path) -> None:
     for sources in ((target, draft), (target,)):
         found, _, message = refusal(*sources, device="cuda")
         assert "B003" == found
-        assert "the device `cuda` cannot be used here" in message
+        assert "the device `cuda` cannot be used here: there is no NVIDIA driver" in message
 
 
 @pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize(("device", "extra"), [("cpu", "dspark[cpu]"), ("cuda", "dspark[cuda12]")])
-def test_a_package_that_is_missing_is_named(
-    device: Any, extra: str, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_missing_is_named(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         devices, "find_spec", lambda name: None if name == "torch" else find_spec(name)
     )
     with pytest.raises(dspark.Refused) as caught:
-        open_engine(target, device=device)
+        open_engine(target)
 
     refused = caught.value.decision.refusal
     assert refused is not None
     assert "the package `torch` is not installed" in refused.message
-    assert extra in refused.help
+    assert "dspark[cpu]" in refused.help
 
 
 # ---------------------------------------------------------------------- the target's other files
@@ -633,3 +631,44 @@ def test_a_plan_knows_the_target_of_its_own_config(target: Path) -> None:
         config.head_dim,
         config.intermediate_size,
     )
+
+
+# --------------------------------------------------------------------------------------- a GPU
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU that has nothing against any format but float32."""
+    monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
+
+
+@pytest.mark.usefixtures("unread", "with_gpu")
+def test_a_size_without_a_kernel_is_refused_before_a_weight_is_read(
+    target: Path, draft: Path
+) -> None:
+    for sources in ((target, draft), (target,)):
+        found, _, message = refusal(*sources, device="cuda")
+        assert "B008" == found
+        assert "`head_dim` is `16`, and the kernels take heads of 64, 80, 96, 128" in message
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_a_gpu_that_is_full_is_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = repository / "examples" / "tiny"
+
+    def full() -> Any:
+        raise AllocationError("no room", 3_000_000, 20_000, "GPU 0")
+
+    monkeypatch.setattr(devices, "open_gpu", full)
+    found, _, message = refusal(tiny / "target", tiny / "dspark", device="cuda")
+    assert "B007" == found
+    assert "the GPU `GPU 0` has 20000 bytes free, and 3000000 are needed" in message
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_format_without_kernels_is_refused(target: Path) -> None:
+    found, _, message = refusal(target, device="cuda", dtype="float32")
+    assert "B003" == found
+    assert "its kernels do not compute in float32" in message
+    # The format is the user's to change, so it comes before a GPU that is not there.
+    assert "no NVIDIA driver" not in message

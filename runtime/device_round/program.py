@@ -1,0 +1,281 @@
+"""The launches of a round: what a graph records, and what runs without one.
+
+Nothing here waits for the device or reads from it, and nothing is handed over by value that differs
+from one round of the same size to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dspark.kernels.arrays import DeviceArray
+from dspark.kernels.attention_geometry import SPLIT
+from dspark.runtime.backends.base import KvStore
+from dspark.runtime.backends.cuda import CudaBackend, Features, Rotary
+from dspark.runtime.backends.cuda_attention import Run
+from dspark.runtime.backends.cuda_products import CudaLinear
+from dspark.runtime.confidence import ConfidenceSchedule
+from dspark.runtime.device_round.batch import Sizes
+from dspark.runtime.device_round.state import State
+from dspark.runtime.device_round.walk import Walk, draw_threads
+from dspark.runtime.models.block_draft import BlockDraft
+from dspark.runtime.models.config import DecoderConfig
+from dspark.runtime.models.decoder import RowPlan
+from dspark.runtime.models.qwen3 import Qwen3Target
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """A draft with its store, and what walks along its blocks."""
+
+    model: BlockDraft
+    store: KvStore
+    walk: Walk
+    schedule: ConfidenceSchedule | None
+
+
+class Program:
+    """Rounds of a target, with a draft or without; page tables have `table_pages` pages."""
+
+    def __init__(
+        self,
+        backend: CudaBackend,
+        target: Qwen3Target,
+        store: KvStore,
+        drafting: Drafting | None,
+        *,
+        pages: int,
+        table_pages: int,
+        max_batch: int,
+    ) -> None:
+        self._backend = backend
+        self._target = target
+        self._store = store
+        self._drafting = drafting
+        self._scratch_slot = pages * store.page_size
+        self._table_pages = table_pages
+        self._page_size = store.page_size
+        self._max_rows = max_batch * (1 + (drafting.model.config.block_size if drafting else 0))
+
+    def run(self, state: State, sizes: Sizes) -> None:
+        """Launches a round of these sizes; it leaves what it came to in `state.answer`."""
+        chances = self._draft(self._drafting, state, sizes) if self._drafting else None
+        if not (self._drafting and sizes.drafts):
+            self._count(state, sizes)
+        answer = state.answer
+        tokens = answer.tokens.reshape(sizes.requests * sizes.width)
+        target = self._target
+        x = self._backend.embedding(tokens, target.embedding)
+        rows = self._rows(
+            state, sizes.width, answer.rows_of, target.config, target.rope_table, (True, True)
+        )
+        passed = target.run(x, self._store, rows)
+        self._accept(state, sizes, passed.hidden, chances)
+        if self._drafting and passed.features is not None:
+            self._extend(self._drafting, state, sizes, passed.features)
+        self._backend.device.kernel("commit_round")(
+            *_over(sizes.requests),
+            (
+                *(answer.out, answer.kept, state.lengths, answer.tokens),
+                *(sizes.requests, sizes.width),
+            ),
+        )
+
+    # ------------------------------------------------------------------------------- drafts
+
+    def _draft(self, drafting: Drafting, state: State, sizes: Sizes) -> DeviceArray | None:
+        """Drafts, and how many of them are to be verified; the chances they were drawn by."""
+        slots = sizes.drafts
+        if not slots:
+            return None
+        hidden = self._block(drafting, state, sizes)
+        base = self._backend.logits(hidden, _linear(drafting.model.head))
+        walked = drafting.walk.run(state, sizes, hidden, base)
+        self._count(state, sizes)
+        if drafting.schedule is not None and drafting.model.config.enable_confidence_head:
+            self._cut(drafting, drafting.schedule, state, sizes, hidden)
+        return walked.chances
+
+    def _block(self, drafting: Drafting, state: State, sizes: Sizes) -> DeviceArray:
+        """Hidden states [requests * drafts, H] of the slots that draft."""
+        model, scratch, device = drafting.model, self._backend.scratch, self._backend.device
+        config, requests = model.config, sizes.requests
+        width = config.block_size
+        ids = scratch.empty("block ids", (requests * width,), "i32")
+        arguments = state.answer.tokens, ids, requests, sizes.drafts, width, config.mask_token_id
+        device.kernel("block_ids")(*_over(requests * width), arguments)
+        rows = self._rows(
+            *(state, width, state.block_rows, config, model.rope_table),
+            (False, not config.sliding_window_non_causal),
+        )
+        hidden: DeviceArray = model.run(ids, drafting.store, rows)
+        first = width - config.drafts_per_round
+        if sizes.drafts == width:
+            return hidden
+        slots = np.arange(self._max_rows)[:, None] * width + first + np.arange(sizes.drafts)
+        numbers = scratch.filled(f"slots {sizes.drafts}", slots.ravel())
+        return self._backend.gather(
+            hidden, numbers.rows(0, requests * sizes.drafts), "slots hidden"
+        )
+
+    def _count(self, state: State, sizes: Sizes) -> None:
+        answer = state.answer
+        arguments = answer.tokens, state.wanted, answer.rows_of, sizes.requests, sizes.drafts
+        self._backend.device.kernel("count_drafts")(*_over(sizes.requests), arguments)
+
+    def _cut(
+        self,
+        drafting: Drafting,
+        schedule: ConfidenceSchedule,
+        state: State,
+        sizes: Sizes,
+        hidden: DeviceArray,
+    ) -> None:
+        """Lowers `rows_of` to the drafts that pay."""
+        model, scratch, device = drafting.model, self._backend.scratch, self._backend.device
+        head, requests, slots = _linear(model.confidence_head), sizes.requests, sizes.drafts
+        # INVARIANT: the head has a bias, by the tensors that the draft takes.
+        assert head.bias is not None
+        width = hidden.shape[1]
+        table, rank = hidden, 0
+        if model.config.confidence_head_with_markov:
+            table, rank = model.markov_table, model.config.markov_rank
+        logits = scratch.empty("confidence", (requests, slots), "f32")
+        arguments = (
+            *(head.weights.reshape(width + rank), head.bias, table, hidden, state.answer.tokens),
+            *(logits, requests, table.shape[0], rank, slots, 0, width, slots),
+        )
+        device.kernel("confidence")(-(-requests * slots // 4), 128, arguments)
+        temperatures = [*schedule.temperatures, *[1.0] * slots][:slots]
+        rates = [schedule.passes_per_second(rows) for rows in range(self._max_rows + 1)]
+        device.kernel("cut_drafts")(
+            1,
+            256,
+            (
+                logits,
+                scratch.filled(f"temperatures {slots}", temperatures, "f64"),
+                scratch.filled("rates", rates, "f64"),
+                *(state.others, state.wanted, state.answer.rows_of),
+                *(requests, slots, self._max_rows),
+            ),
+            smem=12 * requests * slots,
+        )
+
+    def _extend(self, drafting: Drafting, state: State, sizes: Sizes, features: Features) -> None:
+        """Gives the draft its context for what was accepted; the other rows go nowhere."""
+        rotary, slots = self._place(
+            state, sizes.width, state.answer.kept, drafting.model.rope_table
+        )
+        drafting.model.keep(features, drafting.store, RowPlan(slots, rotary, {}))
+
+    # ------------------------------------------------------------------------------- target
+
+    def _accept(
+        self, state: State, sizes: Sizes, hidden: DeviceArray, chances: DeviceArray | None
+    ) -> None:
+        backend, answer, head = self._backend, state.answer, _linear(self._target.head)
+        requests, width = sizes.requests, sizes.width
+        if state.drawing is None:
+            best = backend.products.best(hidden, head)
+            arguments = answer.tokens, best, answer.rows_of, answer.out, answer.kept
+            backend.device.kernel("accept_greedy")(
+                -(-requests // 8), 256, (*arguments, requests, width)
+            )
+            return
+        drawing, scratch, vocab = state.drawing, backend.scratch, head.outputs
+        logits = backend.logits(hidden, head)
+        p = scratch.empty("chances of target", (requests, width, vocab), "f32")
+        status = scratch.empty("status of target", (requests, width), "i32")
+        q = scratch.empty("no chances", (1,), "f32").rows(0, 0) if chances is None else chances
+        threads, biases = draw_threads(vocab), drawing.settings.bias_tokens.shape[1]
+        backend.device.kernel("distribution")(
+            (width, requests),
+            threads,
+            (
+                *(logits, answer.tokens, answer.rows_of, drawing.history),
+                *(*drawing.settings, p, status),
+                *(requests, width, width, width, 0, biases, vocab),
+            ),
+        )
+        backend.device.kernel("accept_sampled")(
+            requests,
+            threads,
+            (
+                *(answer.tokens, answer.rows_of, state.lengths, drawing.seeds, drawing.drawn),
+                *(p, q, answer.out, answer.kept, requests, width, vocab),
+            ),
+        )
+        backend.device.kernel("note_tokens")(
+            *_over(requests * width),
+            (answer.out, answer.kept, drawing.history, requests, width, vocab),
+        )
+
+    # --------------------------------------------------------------------------------- rows
+
+    def _rows(
+        self,
+        state: State,
+        width: int,
+        rows_of: DeviceArray,
+        config: DecoderConfig,
+        rope_table: DeviceArray,
+        causal: tuple[bool, bool],
+    ) -> RowPlan:
+        """Where the rows of a pass go and what they see.
+
+        `causal` is about the layers that see everything, and those with a window.
+        """
+        rotary, slots = self._place(state, width, rows_of, rope_table)
+        windows = {config.window(layer) for layer in range(config.num_hidden_layers)}
+        attention = {
+            window: [self._see(state, width, rows_of, window, causal[window is not None])]
+            for window in sorted(windows, key=lambda window: window or 0)
+        }
+        return RowPlan(slots, rotary, attention)
+
+    def _place(
+        self, state: State, width: int, rows_of: DeviceArray, rope_table: DeviceArray
+    ) -> tuple[Rotary, DeviceArray]:
+        requests = state.lengths.shape[0]
+        at, slots = (
+            self._backend.scratch.empty(name, (requests * width,), "i32")
+            for name in ("row positions", "row slots")
+        )
+        self._backend.device.kernel("place_rows")(
+            *_over(requests * width),
+            (
+                *(state.lengths, rows_of, state.tables, at, slots),
+                *(requests, width, self._table_pages, self._page_size, self._scratch_slot),
+            ),
+        )
+        return Rotary(rope_table, at), slots
+
+    def _see(
+        self, state: State, width: int, rows_of: DeviceArray, window: int | None, causal: bool
+    ) -> Run:
+        requests, positions = state.lengths.shape[0], self._table_pages * self._page_size
+        begins, ends = (
+            self._backend.scratch.empty(f"row {name} {window}", (requests, width), "i32")
+            for name in ("begins", "ends")
+        )
+        self._backend.device.kernel("see_rows")(
+            *_over(requests * width),
+            (
+                *(state.lengths, rows_of, begins, ends),
+                *(requests, width, positions, window or 0, int(causal)),
+            ),
+        )
+        return Run(0, requests, width, state.tables, begins, ends, -(-positions // SPLIT))
+
+
+def _over(values: int) -> tuple[int, int]:
+    """Grid and block of a kernel that takes one value a thread."""
+    return -(-values // 256), min(256, -(-values // 32) * 32)
+
+
+def _linear(weight: object) -> CudaLinear:
+    # INVARIANT: `CudaBackend.prepare_linear` made it.
+    assert isinstance(weight, CudaLinear)
+    return weight
