@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -40,15 +40,22 @@ class CupyDriver:
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._modules: dict[Path, Any] = {}
 
+    @contextmanager
+    def _here(self, stream: Any = None) -> Iterator[None]:
+        """The device and its stream are the thread's, which may not be the one that made them."""
+        with self._device, self._stream if stream is None else stream:
+            yield
+
     def load(self, file: Path, kernel: str) -> Any:
-        if file not in self._modules:
-            cubin = self._compiler.cubin(file, self.architecture)
-            self._modules[file] = cupy.RawModule(path=str(cubin))
         try:
-            function = self._modules[file].get_function(kernel)
-            # CuPy loads it when it is first asked something, which must not be inside a capture.
-            function.compile()
-            return function
+            with self._here():
+                if file not in self._modules:
+                    cubin = self._compiler.cubin(file, self.architecture)
+                    self._modules[file] = cupy.RawModule(path=str(cubin))
+                function = self._modules[file].get_function(kernel)
+                # CuPy loads it when it is first asked something, not to be inside a capture.
+                function.compile()
+                return function
         except cupy.cuda.driver.CUDADriverError as error:
             raise LaunchError(
                 f"`{kernel}` is not part of {file.name} on sm_{self.architecture}: {error}"
@@ -63,14 +70,14 @@ class CupyDriver:
         shared_bytes: int,
         stream: Any,
     ) -> None:
-        if shared_bytes > max(_ALWAYS_SHARED, function.max_dynamic_shared_size_bytes):
-            function.max_dynamic_shared_size_bytes = shared_bytes
-        with self._stream if stream is None else stream:
+        with self._here(stream):
+            if shared_bytes > max(_ALWAYS_SHARED, function.max_dynamic_shared_size_bytes):
+                function.max_dynamic_shared_size_bytes = shared_bytes
             function(grid, block, tuple(arguments), shared_mem=shared_bytes)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike, name: str) -> Handle:
         try:
-            with self._stream:
+            with self._here():
                 return cupy.empty(shape, dtype=dtype)
         except cupy.cuda.memory.OutOfMemoryError as error:
             free, total = self._device.mem_info
@@ -85,13 +92,15 @@ class CupyDriver:
         return int(handle.data.ptr)
 
     def write(self, handle: Handle, values: npt.NDArray[Any]) -> None:
-        handle.set(values, stream=self._stream)
-        # The caller may change `values` as soon as this returns.
-        self._stream.synchronize()
+        with self._here():
+            handle.set(values, stream=self._stream)
+            # The caller may change `values` as soon as this returns.
+            self._stream.synchronize()
 
     def read(self, handle: Handle) -> npt.NDArray[Any]:
-        values: npt.NDArray[Any] = handle.get(stream=self._stream)
-        return values
+        with self._here():
+            values: npt.NDArray[Any] = handle.get(stream=self._stream)
+            return values
 
     def library_stream(self) -> AbstractContextManager[object]:
         import torch
@@ -102,15 +111,19 @@ class CupyDriver:
         return made
 
     def begin_capture(self) -> None:
-        self._stream.begin_capture()
+        with self._here():
+            self._stream.begin_capture()
 
     def end_capture(self) -> Any:
-        graph = self._stream.end_capture()
-        graph.upload(self._stream)
-        return graph
+        with self._here():
+            graph = self._stream.end_capture()
+            graph.upload(self._stream)
+            return graph
 
     def replay(self, recorded: Any) -> None:
-        recorded.launch(self._stream)
+        with self._here():
+            recorded.launch(self._stream)
 
     def synchronize(self) -> None:
-        self._stream.synchronize()
+        with self._here():
+            self._stream.synchronize()

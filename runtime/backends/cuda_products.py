@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,7 +14,8 @@ from dspark.kernels.launch import Device
 from dspark.runtime.backends.cuda_scratch import Scratch
 
 WIDE = 65
-"""From this many rows on a product is torch's. Below, weights are read once for 16 rows."""
+"""From this many rows on a product is torch's, outside rounds: ours reads the weights once for
+every 16 rows."""
 
 _BF16 = 2
 
@@ -39,11 +42,24 @@ class Products:
     def __init__(self, device: Device, scratch: Scratch) -> None:
         self._device = device
         self._scratch = scratch
+        self._in_round = False
+
+    @contextmanager
+    def in_round(self) -> Iterator[None]:
+        """Inside, every product is by our kernels, which a graph can hold."""
+        self._in_round = True
+        try:
+            yield
+        finally:
+            self._in_round = False
+
+    def _is_wide(self, rows: int) -> bool:
+        return rows >= WIDE and not self._in_round
 
     def linear(self, x: DeviceArray, weight: CudaLinear) -> DeviceArray:
         rows, n = x.shape[0], weight.outputs
         out = self._scratch.empty("product", (rows, n))
-        if rows >= WIDE:
+        if self._is_wide(rows):
             self._wide(x, weight, out)
         elif weight.bias is None:
             self._narrow("gemm", x, weight, (), out, (n, weight.inputs))
@@ -63,7 +79,7 @@ class Products:
         if weight.bias is not None:
             self._add(self.linear(x, weight), stream)
             return stream
-        if rows >= WIDE:
+        if self._is_wide(rows):
             with self._device.library_stream():
                 _tensor(stream).addmm_(_tensor(x), _tensor(weight.weights).T)
             return stream
@@ -78,7 +94,7 @@ class Products:
         """SiLU of the first half of the outputs times the second half."""
         rows, n = x.shape[0], weight.outputs // 2
         out = self._scratch.empty("gated", (rows, n))
-        if rows >= WIDE:
+        if self._is_wide(rows):
             both = self.linear(x, weight)
             blocks = -(-rows * n // 8 // 256)
             self._device.kernel("silu_mul")(blocks, 256, (both, out, rows, n))

@@ -61,6 +61,10 @@ class Program:
 
     def run(self, state: State, sizes: Sizes) -> None:
         """Launches a round of these sizes; it leaves what it came to in `state.answer`."""
+        with self._backend.products.in_round():
+            self._run(state, sizes)
+
+    def _run(self, state: State, sizes: Sizes) -> None:
         chances = self._draft(self._drafting, state, sizes) if self._drafting else None
         if not (self._drafting and sizes.drafts):
             self._count(state, sizes)

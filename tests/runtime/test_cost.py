@@ -252,8 +252,8 @@ def test_the_most_context_may_be_none(tmp_path: Path) -> None:
 def test_launches_are_counted_by_layer_and_step(tmp_path: Path) -> None:
     found = tiny_cost(tmp_path)
 
-    # 6 and 2 layers of 9, and 6 for places, views, embedding, norm, head and choice; 3 taps; 4 steps
-    # and two launches for the confidence head. tests/runtime/device_round counts the real ones.
+    # 6 and 2 layers of 9, and 6 for places, views, embedding, norm, head and choice; 3 taps; 4
+    # steps, and two launches for the confidence head. test_launches.py counts the real ones.
     assert (6 * 9 + 6, 6 * 9 + 6 + 3) == (found.step.launches, found.verify.launches)
     assert (3 + 2 * 2, 2 * 9 + 6, 4 + 2) == (
         found.extend.launches,

@@ -17,7 +17,7 @@ from dspark.runtime.backends.rope import Rope
 from dspark.runtime.backends.torch_cpu import TorchCpuBackend
 from dspark.runtime.models.block_draft import Anchor
 from dspark.runtime.models.config import DraftConfig, TargetConfig
-from dspark.runtime.models.rows import Segment
+from dspark.runtime.models.rows import Segment, plan_rows
 from tests.runtime.device_round.pair import (
     DRAFT_CONFIG,
     NO_HEADS,
@@ -115,8 +115,6 @@ def blocks(backend: Backend, config: DraftConfig) -> HostFloats:
         masks = [config.mask_token_id] * (config.block_size - 1)
         segments = [Segment([each.token, *masks], each.position, each.pages) for each in anchors]
         ids = backend.ids([token for segment in segments for token in segment.tokens])
-        from dspark.runtime.models.rows import plan_rows
-
         rows = plan_rows(
             *(backend, config, segments, store, draft.rope_table),
             causal=False,
@@ -166,13 +164,12 @@ def test_memory_that_a_graph_uses_is_not_let_go(repository: Path) -> None:
     grown: list[int] = []
     backend.scratch.before_growth = lambda: grown.append(1)
 
+    address = backend.device.driver.address
     small = backend.scratch.empty("some", (3, 5))
     assert [1] == grown
     again = backend.scratch.empty("some", (5, 3))
     assert [1] == grown
-    assert backend.device.driver.address(small.handle) == backend.device.driver.address(
-        again.handle
-    )
+    assert address(small.handle) == address(again.handle)
     backend.scratch.empty("some", (3000, 5))
     assert [1, 1] == grown
 

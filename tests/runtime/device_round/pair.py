@@ -79,10 +79,13 @@ def rounded(tensors: Tensors) -> Tensors:
 TARGET_TENSORS = rounded(target_tensors(TARGET_CONFIG))
 
 
-def simulator(repository: Path) -> CudaBackend:
-    """A device of its own, whose kernels are compiled once for all tests."""
+def simulator(repository: Path, mode: str = "checked") -> CudaBackend:
+    """A device of its own, whose kernels are compiled once for all tests.
+
+    In mode `fast` it computes the same, and looks for neither races nor bounds.
+    """
     kernels = {**kernels_in(), **kernels_in(CASES)}
-    return CudaBackend(Device(HostDriver(repository / "build" / "kernels-host"), kernels))
+    return CudaBackend(Device(HostDriver(repository / "build" / "kernels-host", mode), kernels))
 
 
 def models(

@@ -47,7 +47,7 @@ def truths(repository: Path) -> list[list[int]]:
     return [list(each.token_ids) for each in plain.generate(PROMPTS, GREEDY)]
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_i3_every_pattern_is_accepted_as_it_is_and_the_text_stays(
     truths: list[list[int]], repository: Path, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ NEAR = 2.0**-4
 
 
 @pytest.fixture(autouse=True)
-def on_the_simulator(monkeypatch: pytest.MonkeyPatch, repository: Path) -> Iterator[None]:
+def on_the_simulator(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     """`--device cuda` finds a GPU, which is the simulator."""
     monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
-    monkeypatch.setattr(devices, "open_gpu", lambda: simulator(repository).device)
-    yield
+    monkeypatch.setattr(devices, "open_gpu", lambda: simulator(repository, "fast").device)
 
 
 def said(draft: str | None, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -36,6 +35,22 @@ def said(draft: str | None, capsys: pytest.CaptureFixture[str], *words: str) -> 
     words = "--prompt", PROMPT, "--max-tokens", str(TOKENS), "--json", *words
     document: dict[str, Any] = verb.say(*words).document
     return document
+
+
+@pytest.mark.slow
+def test_verify_finds_no_divergence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Engine with a draft, engine without, and a teacher with a store of its own, on one device."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"prompt": PROMPT}) + "\n", encoding="utf-8")
+    verb = Verb("verify", trained.FOLDER / "target", trained.FOLDER / "dspark", capsys)
+
+    found = verb.say(
+        *("--prompts", str(prompts), "--max-tokens", "12", "--device", "cuda"),
+        *("--max-seq", "64", "--json"),
+    ).document
+
+    assert found["tokens"] == 12
+    assert (1, 0) == (found["same"], found["divergences"])
 
 
 @pytest.mark.slow
