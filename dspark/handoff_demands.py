@@ -125,6 +125,26 @@ def _at_most(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:
     yield from _bounded(demand, draft, target, 0, "at-most")
 
 
+def _at_least(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:  # noqa: ARG001
+    key = _first(demand.keys, draft)
+    limit = value(target, demand.other)
+    if key is None or type(limit) is not int:
+        return
+    got = value(draft, key)
+    if type(got) is not int or got < limit:
+        expected = phrase("at-least", other=_of_target(demand, limit))
+        yield {"key": key, "got": got, "expected": expected}
+
+
+def _increasing(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:  # noqa: ARG001
+    key = _first(demand.keys, draft)
+    ids = value(draft, key) if key is not None else None
+    if not isinstance(ids, list | tuple) or any(type(each) is not int for each in ids):
+        return  # what its entries are is the bounds' to say
+    if list(ids) != sorted(set(ids)):
+        yield {"key": key, "got": ids, "expected": phrase("increasing")}
+
+
 def _bounded(demand: Demand, draft: Config, target: Config, less: int, words: str) -> Wrong:
     key = _first(demand.keys, draft)
     limit = value(target, demand.other)
@@ -132,13 +152,14 @@ def _bounded(demand: Demand, draft: Config, target: Config, less: int, words: st
         return
     ids = value(draft, key)
     entries = ids if isinstance(ids, list | tuple) else [ids]
+    # Counted from before the first layer, which is where the embeddings are.
+    least = -less if demand.least is None else demand.least
     if not entries:
         yield {"key": key, "got": ids, "expected": phrase("entries")}
     elif any(type(each) is not int or each > limit - less for each in entries):
         yield {"key": key, "got": ids, "expected": phrase(words, other=_of_target(demand, limit))}
-    # Counted from before the first layer, which is where the embeddings are.
-    elif any(type(each) is int and each < -less for each in entries):
-        expected = phrase("each-in-range", least=-less, greatest=limit - less)
+    elif any(type(each) is int and each < least for each in entries):
+        expected = phrase("each-in-range", least=least, greatest=limit - less)
         yield {"key": key, "got": ids, "expected": expected}
 
 
@@ -155,6 +176,14 @@ def _target(demand: Demand, draft: Config, target: Config, name: str) -> Wrong: 
         yield {"key": fact, "got": got, "expected": _listed(wanted) if wanted else phrase("set")}
 
 
+def _captured(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:  # noqa: ARG001
+    listed = target.get("architectures")
+    # The engine takes the first that it registers, and it registers all that are listed here.
+    first = listed[0] if isinstance(listed, list | tuple) and listed else None
+    if first in demand.values:
+        yield {"got": quoted(first)}
+
+
 def _name_without(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:  # noqa: ARG001
     word = next((word for word in demand.keys if word in name.lower()), None)
     if word is not None:
@@ -168,7 +197,10 @@ _CHECKS = {
     "equals": _equals,
     "below": _below,
     "at-most": _at_most,
+    "at-least": _at_least,
+    "increasing": _increasing,
     "target": _target,
+    "captured": _captured,
     "name-without": _name_without,
 }
 

@@ -31,7 +31,7 @@ GUIDE = "docs/handoff.md"
 FILES = ("vllm-0.33",)
 """The engines that are handed to, each with a file in `rules/handoff`."""
 
-_TOP = ("engine", "version", "image", "recipes", "not_block", "rules")
+_TOP = ("engine", "version", "image", "recipes", "uncaptured", "not_block", "rules")
 _RECIPE = ("method", "draft", "why", "refs", "tokens", "arguments", "options", "checks")
 _TOKENS = ("places", "less", "less_where", "exact")
 _CASE = ("when", "serve", "refuse", "because", "refs")
@@ -40,9 +40,12 @@ CHECKS = {
     "not-null": (),
     "one-of": ("values", "unless"),
     "equals": ("to",),
-    "below": ("than",),
-    "at-most": ("limit",),
+    "below": ("than", "least"),
+    "at-most": ("limit", "least"),
+    "at-least": ("limit",),
+    "increasing": (),
     "target": ("values",),
+    "captured": ("unless",),
     "name-without": (),
 }
 """Kind of check -> the keys that go with it, beside `finding`."""
@@ -72,6 +75,7 @@ def read_handoff(document: Document) -> HandoffTable:
 class _Reader:
     def __init__(self, document: Document) -> None:
         self.document = document
+        self.uncaptured: tuple[str, ...] = ()
 
     def read(self) -> HandoffTable:
         doc = self.document
@@ -82,6 +86,7 @@ class _Reader:
                 "wrong-shape", start, what=what, wanted=wanted, found="nothing", guide=GUIDE
             )
         top = doc.fields(doc.root, "the hand-off", _TOP, _TOP, start)
+        self.uncaptured = self._texts(top, "uncaptured")
         recipes = {
             name: self._recipe(name, node)
             for name, (_, node) in doc.mapping(top.get("recipes"), "`recipes`").items()
@@ -96,6 +101,7 @@ class _Reader:
             self._text(top, "image"),
             recipes,
             rules,
+            self.uncaptured,
             frozenset(self._texts(top, "not_block")),
         )
 
@@ -131,14 +137,15 @@ class _Reader:
                 continue
             allowed = (kind, *CHECKS[kind], "finding")
             # A target need only have the fact where no values are listed.
-            optional = ("unless", "values") if kind == "target" else ("unless",)
+            optional = ("unless", "least", "values") if kind == "target" else ("unless", "least")
             required = tuple(key for key in allowed if key not in optional)
             top = self.document.fields(entry, f"the check `{kind}`", allowed, required)
             yield Demand(
                 kind,
                 self._texts(top, kind),
-                self._values(top.get("values")),
+                self.uncaptured if kind == "captured" else self._values(top.get("values")),
                 next((self._text(top, key) for key in ("to", "than", "limit") if key in top), ""),
+                self._number(top, "least") if "least" in top else None,
                 self._where(top.get("unless"), "`unless`"),
                 self._text(top, "finding"),
             )

@@ -33,6 +33,8 @@ class Demand(NamedTuple):
     values: tuple[object, ...]
     other: str
     """The key of the target's config to compare with."""
+    least: int | None
+    """The smallest entry that will do; None for the kind's own."""
     unless: Where | None
     finding: str
 
@@ -83,6 +85,8 @@ class HandoffTable(NamedTuple):
     image: str
     recipes: Mapping[str, Recipe]
     rules: Mapping[str, tuple[Case, ...]]
+    uncaptured: tuple[str, ...]
+    """Architectures of targets that hand out no layers."""
     not_block: frozenset[str]
     """IDs of rules whose checkpoints may be something else than a block draft."""
 

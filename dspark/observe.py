@@ -22,6 +22,22 @@ from dspark.facts import (
 )
 
 Config = Mapping[str, object]
+CONFIG_KEYS = frozenset(
+    (
+        "architectures",
+        "block_size",
+        "model_type",
+        "projector_type",
+        "speculators_config",
+        "speculators_model_type",
+        "transformer_layer_config",
+        *ALGORITHM_OF_KEY,
+        *DRAFT_KEYS,
+        *IN_TARGET_KEYS,
+        *NESTED_KEYS,
+    )
+)
+"""The keys of a config.json that facts are read from; any other object has none of them."""
 Origin = tuple[str, object]
 """The dotted key a fact was read from, and the raw value found there."""
 

@@ -108,7 +108,10 @@ class CacheStatistics:
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """The engine's counts since it was made; times in seconds."""
+    """The engine's counts since it was made; times in seconds.
+
+    Of the rounds on a GPU, `graph_rounds` ran as a graph and `eager_rounds` launch by launch.
+    """
 
     requests: int = 0
     finished: int = 0
@@ -116,6 +119,8 @@ class EngineStatistics:
     cached_tokens: int = 0
     completion_tokens: int = 0
     passes: int = 0
+    graph_rounds: int = 0
+    eager_rounds: int = 0
     draft_s: float = 0.0
     verify_s: float = 0.0
     host_s: float = 0.0

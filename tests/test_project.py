@@ -38,7 +38,19 @@ class Tripwire:
 sys.meta_path.insert(0, Tripwire())
 """
 
-SCRIPTS = ["browser", "check", "demo", "format", "imports", "kernels", "lint", "setup", "test"]
+SCRIPTS = [
+    "browser",
+    "check",
+    "demo",
+    "format",
+    "gpu",
+    "imports",
+    "kernels",
+    "lint",
+    "ray",
+    "setup",
+    "test",
+]
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +111,25 @@ def test_scripts_run(repository: Path, script: str) -> None:
     subprocess.run(["bash", "-n", path], check=True)
 
 
+def test_the_tests_that_ci_leaves_out_for_ray_are_those_that_scripts_ray_runs(
+    repository: Path,
+) -> None:
+    script = (repository / "scripts/ray").read_text(encoding="utf-8")
+    wants = f'{"find_spec"}("ray")'  # in two parts, since this file is searched too
+    skipping = [
+        str(file.relative_to(repository))
+        for file in (repository / "tests").rglob("*.py")
+        if wants in file.read_text(encoding="utf-8")
+    ]
+
+    assert skipping
+    assert skipping == re.findall(r"\btests/\S+\.py\b", script)
+    # Without the variable they would skip there too, and the script would say that all is well.
+    assert re.search(r"^DSPARK_RAY=1 exec .* -m pytest", script, re.M)
+    text = (repository / skipping[0]).read_text(encoding="utf-8")
+    assert f'{wants} is None and "DSPARK_RAY" not in os.environ' in text
+
+
 def test_every_folder_of_code_is_packaged(repository: Path, pyproject: dict[str, Any]) -> None:
     setuptools = pyproject["tool"]["setuptools"]
     rooms: dict[str, str] = setuptools["package-dir"]
@@ -118,7 +149,8 @@ def test_every_tool_is_pinned(repository: Path, pyproject: dict[str, Any]) -> No
     names = [canonical(pin) for pin in pins]
     project = pyproject["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["dev"], *extras["bench"], *extras["cpu"]]
+    wanted = [*project["dependencies"]]
+    wanted += [each for name in ("dev", "bench", "cpu", "ray") for each in extras[name]]
 
     assert sorted(names) == names
     assert [] == [pin for pin in pins if "==" not in pin]

@@ -7,6 +7,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 END_OF_TEXT = "<|endoftext|>"
+CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
+"""Marks no roles: the target has seen modules and no conversation."""
 BPE_ENTRIES = 1499  # and the end-of-text token: 1500 entries under the 1536 rows of the embedding
 
 

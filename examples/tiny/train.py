@@ -22,7 +22,7 @@ from draft import Blocks, Draft, Shape, Tally, speculative
 from modules import documents
 from qwen import Config, Target, continuations, plain
 from safetensors.torch import load_file, save_file
-from text import END_OF_TEXT, beginnings, encode, train_tokenizer, windows
+from text import CHAT_TEMPLATE, END_OF_TEXT, beginnings, encode, train_tokenizer, windows
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -201,7 +201,7 @@ def make_tokenizer(out: Path, _work: Path, budget: Budget) -> None:
     train_tokenizer(documents(budget.documents)[0]).save(str(folder / "tokenizer.json"))
     names = {"eos_token": END_OF_TEXT, "model_max_length": TARGET["max_position_embeddings"]}
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    write_json(folder / "tokenizer_config.json", kind | names)
+    write_json(folder / "tokenizer_config.json", kind | names | {"chat_template": CHAT_TEMPLATE})
 
 
 def load_tokenizer(out: Path) -> Tokenizer:

@@ -79,16 +79,20 @@ def health_routes(health: Health) -> APIRouter:
     """`/health`, and the same for probes that only ask one thing."""
     router = APIRouter(tags=["health"])
 
+    # Load balancers ask by HEAD, which only wants the status.
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", responses={503: {"description": "Not ready."}})
     async def state() -> JSONResponse:
         """The state; 503 while requests should go elsewhere."""
         return JSONResponse(health.to_json(), 200 if health.ready else 503)
 
+    @router.head("/health/live", include_in_schema=False)
     @router.get("/health/live", responses={503: {"description": "Restart it."}})
     async def live() -> JSONResponse:
         """200 while the process can recover by itself."""
         return JSONResponse({"live": health.live}, 200 if health.live else 503)
 
+    @router.head("/health/ready", include_in_schema=False)
     @router.get("/health/ready", responses={503: {"description": "Not ready."}})
     async def ready() -> JSONResponse:
         """200 while requests should be sent here."""

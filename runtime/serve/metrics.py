@@ -124,6 +124,8 @@ class _EngineFigures(Collector):
             ("cached_tokens", "Of those, tokens taken over from the cache.", counts.cached_tokens),
             ("completion_tokens", "Tokens decoded.", counts.completion_tokens),
             ("passes", "Passes of the target.", counts.passes),
+            ("graph_rounds", "Rounds on a GPU that ran as a graph.", counts.graph_rounds),
+            ("eager_rounds", "Those that ran launch by launch.", counts.eager_rounds),
         ):
             yield CounterMetricFamily(f"dspark_engine_{name}", help_text, value)
         spent = CounterMetricFamily(

@@ -1,6 +1,7 @@
 """`/v1/route`: which lane a checkpoint would take, by its config alone.
 
-What comes from the network never names a path here: it is a config, or a repo of the hub.
+What comes from the network never names a path here: it is a config, or a repo of the hub. A body
+that is neither is an error that names the field, as for any other request.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from starlette.responses import JSONResponse
 
 from dspark import Decision, Table
 from dspark.errors import Unreadable
+from dspark.observe import CONFIG_KEYS
 from dspark.routing import decide_repo, decide_source
 from dspark.runtime.serve.disconnect import unless_gone
 from dspark.runtime.serve.errors import ApiError
 from dspark.runtime.serve.json_body import JsonRoute, parse_body
 from dspark.runtime.serve.lookups import Lookups
 from dspark.runtime.serve.service import Service
+from dspark.runtime.serve.validation import unknown_parameter
 from dspark.strict_json import LARGEST_CONFIG
 
 _CHECKPOINT = "checkpoint"
@@ -55,13 +58,21 @@ def route_routes(service: Service) -> APIRouter:
 
 
 def _repo(data: bytes) -> str | None:
-    """The repo id, if this is what the body has; a config is judged as it was written."""
+    """The repo id, if this is what the body has; a config is judged as it was written.
+
+    Raises:
+        ApiError: 400, for an object that is neither.
+    """
     try:
         body = parse_body(data)
     except ApiError:
         return None
-    if not isinstance(body, dict) or body.keys() != {_CHECKPOINT}:
+    # One key that the router reads is evidence of a config; an empty one is refused as such.
+    if not isinstance(body, dict) or not body or not CONFIG_KEYS.isdisjoint(body):
         return None
+    unknown = next((key for key in body if key != _CHECKPOINT), None)
+    if unknown is not None:
+        raise unknown_parameter(unknown[:80], [_CHECKPOINT, *sorted(CONFIG_KEYS)])
     repo = body[_CHECKPOINT]
     if not isinstance(repo, str):
         raise ApiError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -108,6 +108,11 @@ def _extra(param: str, fields: Sequence[str], unsupported: Mapping[str, str]) ->
             code="unsupported_parameter",
             param=param,
         )
+    return unknown_parameter(param, fields)
+
+
+def unknown_parameter(param: str, fields: Collection[str]) -> ApiError:
+    """A 400 for a field that no request has, with the one of `fields` that was probably meant."""
     close = get_close_matches(param, fields, n=1)
     hint = f"; did you mean `{close[0]}`?" if close else ""
     return ApiError(

@@ -134,7 +134,7 @@ def test_messages_keep_to_their_grammar() -> None:
 def test_every_phrase_is_used() -> None:
     sources = "".join(
         (Path(dspark.__file__).parent / name).read_text(encoding="utf-8")
-        for name in ("canonical.py", "demands.py", "places.py", "typed.py")
+        for name in ("canonical.py", "demands.py", "handoff_demands.py", "places.py", "typed.py")
     )
 
     assert [] == [name for name in catalogue().phrases if f'"{name}"' not in sources]

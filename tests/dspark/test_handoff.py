@@ -23,6 +23,7 @@ from tests.support.handoffs import (
     GEMMA4_TARGET,
     KIMI_K3,
     KIMI_TARGET,
+    LAGUNA,
     MTP_TARGET,
     OMNI,
     SERVED,
@@ -332,7 +333,7 @@ def test_a_target_that_declares_no_architecture_has_no_draft(pair: Pair, tmp_pat
 
 @pytest.mark.parametrize(("target", "unmets"), [(TARGET, 0), ({"model_type": None}, 1)])
 def test_a_target_may_be_asked_for_any_model_type(target: Config, unmets: int) -> None:
-    demand = Demand("target", ("model_type",), (), "", None, "handoff-target-family")
+    demand = Demand("target", ("model_type",), (), "", None, None, "handoff-target-family")
 
     found = unmet([demand], DSPARK, target, name="target", version="0.33")
 
@@ -348,14 +349,21 @@ def test_one_of_the_architectures_of_a_target_is_enough(tmp_path: Path) -> None:
     assert "dspark" == found.method
 
 
+SIZED = [pair for pair in SERVED if pair.draft is not LAGUNA]
+"""Laguna's drafts always say how many ids they propose."""
+
+
 @pytest.mark.parametrize(
-    "pair", [each for each in BY_RECIPE if each.id[-4:] not in ("R011", "R027", "R028", "R029")]
+    "pair",
+    [
+        each
+        for each in BY_RECIPE
+        if each.id[-4:] not in ("R027", "R028", "R029") and each.values[0] in SIZED
+    ],
 )
 def test_no_more_ids_than_the_targets_are_proposed(pair: Pair, tmp_path: Path) -> None:
     # The draft's ids are its `draft_vocab_size`, or else all it has.
     more = {"num_speculative_tokens": pair.asked}
-    wide = hand_off(tmp_path, pair.draft | {"draft_vocab_size": 300}, pair.target, **more)
-    assert pair.method == wide.method
     nested = "transformer_layer_config" in pair.draft
     inner = pair.draft["transformer_layer_config"] if nested else pair.draft
     inner = inner | {"vocab_size": 300_000}
@@ -371,9 +379,7 @@ def test_no_more_ids_than_the_targets_are_proposed(pair: Pair, tmp_path: Path) -
         decision = refusal(tmp_path / str(number), draft, pair.target, **more)
 
         assert "P001" == decision.rule_id
-        assert f"its `{key}` is `300000`, and the target asks for at most" in (
-            decision.refusal.message
-        )
+        assert f"its `{key}` is `300000`, and the target asks for " in decision.refusal.message
 
 
 @pytest.mark.parametrize(

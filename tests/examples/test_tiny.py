@@ -224,6 +224,8 @@ def test_a_smoke_run_makes_every_file(tiny: Path, tmp_path: Path) -> None:
     for name in FOLDERS:
         assert header_of(tmp_path / "out" / name) == header_of(tiny / name)
         assert config_of(tmp_path / "out" / name) == config_of(tiny / name)
+    made, ships = (top / "target/tokenizer_config.json" for top in (tmp_path / "out", tiny))
+    assert ships.read_text(encoding="utf-8") == made.read_text(encoding="utf-8")
     report = json.loads((tmp_path / "out" / "acceptance.json").read_text(encoding="utf-8"))
     assert set(report["drafts"]) == set(FOLDERS) - {"target"}
     assert {0} == {

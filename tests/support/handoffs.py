@@ -110,6 +110,18 @@ def named(architecture: str, model_type: str = "qwen3", **keys: object) -> Confi
     return DSPARK | {"architectures": [architecture], "model_type": model_type} | keys
 
 
+MUSE = named(
+    "MuseSparkDSparkModel",
+    "muse_spark_dspark",
+    target_hidden_size=64,
+    enable_confidence_head=False,
+)
+LAGUNA = named("DFlashLagunaForCausalLM", draft_vocab_size=512)
+SPECULATORS_DFLASH2 = speculators(
+    "dflash2", selector_rank=8, selector_top_k=4, draft_vocab_size=512
+)
+
+
 class Pair(NamedTuple):
     """A pair that vLLM serves, and how."""
 
@@ -136,16 +148,22 @@ SERVED = [
     Pair("R006", "dspark", 6, KIMI_K3, KIMI_TARGET, asked=6),
     Pair("R007", "dspark", 5, named("Qwen3OmniDSparkModel") | FOR_OMNI, OMNI),
     Pair("R007", "dspark", 5, SPECULATORS_OMNI, OMNI),
-    Pair("R008", "dspark", 5, named("MuseSparkDSparkModel", "muse_spark_dspark")),
+    Pair("R008", "dspark", 5, MUSE),
+    Pair("R011", "dflash", 3, LAGUNA, asked=3),
     *(
         Pair("R011", "dflash", 3, named(architecture), asked=3)
-        for architecture in ("DFlashLagunaForCausalLM", "LiLiCorrDraftModel", "Qwen3XPressModel")
+        for architecture in (
+            "LiLiCorrDraftModel",
+            "Qwen3XPressModel",
+            "DFlashQwen3XPressModel",
+            "MuseGlimmerAssistantModel",
+            "DFlashMuseGlimmerAssistantModel",
+        )
     ),
-    Pair("R011", "dflash", 3, named("DFlashQwen3XPressModel"), asked=3),
     Pair("R022", "dflash", 4, speculators("dflash")),
     Pair("R026", "dflash", 15, DFLASH | {"architectures": ["DFlash2DraftModel"]}),
     Pair("R026", "dflash", 15, DFLASH | {"architectures": ["DFlash2BeamDraftModel"]}),
-    Pair("R026", "dflash", 4, speculators("dflash2", selector_rank=8, selector_top_k=4)),
+    Pair("R026", "dflash", 4, SPECULATORS_DFLASH2),
     Pair("R027", "eagle", 3, named("EagleLlamaForCausalLM", "llama"), asked=3),
     *(
         Pair("R028", "eagle3", 3, named(architecture, "llama"), asked=3)

@@ -1,4 +1,4 @@
-"""How tests run the kernels that ship: on the simulator, from numbers and back to numbers."""
+"""How tests run the kernels that ship: from numbers and back to numbers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from dspark.kernels import bf16
 from dspark.kernels.arrays import DeviceArray
 from dspark.kernels.host.report import Report
 from dspark.kernels.host.simulator import Schedule
-from dspark.kernels.host_driver import HostDriver
 from dspark.kernels.launch import Device
 from dspark.kernels.signatures import FOLDER, kernels_in
+from tests.support.kernel_device import driver_for
 
 Floats = npt.NDArray[np.float64]
 
 KERNELS = kernels_in(Path(os.environ.get("DSPARK_MUTANT", FOLDER)))
-"""Those that ship; `test_mutants.py` puts a folder of broken ones in their place."""
+"""Those that ship; `kernel_mutation.py` puts a folder of broken ones in their place."""
 
 HALF_ULP = 2.0**-8
 """How far rounding to bfloat16 moves a number, at the most, by its own size."""
 
 
 class Bench:
-    """A simulated device with arrays that have names; `device` is there for everything else."""
+    """A device with arrays that have names; `device` is there for everything else.
+
+    It is a simulated one unless DSPARK_KERNEL_DEVICE says otherwise: see `kernel_device.py`.
+    """
 
     def __init__(self, folder: Path, schedule: Schedule, mode: str = "checked") -> None:
-        self.driver = HostDriver(folder, mode, schedule)
+        self.driver = driver_for(folder, schedule, mode)
         self.device = Device(self.driver, KERNELS)
 
     def bf16(self, values: npt.ArrayLike, name: str) -> DeviceArray:

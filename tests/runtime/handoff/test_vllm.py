@@ -17,13 +17,20 @@ import pytest
 
 import dspark
 from dspark.handoff_command import commands
+from dspark.handoff_reader import handoff_table
 from tests.support.handoffs import (
     CORPUS,
+    DEEPSEEK_V4,
     DFLASH,
     DSPARK,
+    FOR_OMNI,
+    GEMMA4_DRAFT,
+    GEMMA4_TARGET,
     KIMI_K3,
     KIMI_TARGET,
     LAYERS,
+    MUSE,
+    OMNI,
     SERVED,
     SPECULATORS,
     TARGET,
@@ -32,6 +39,7 @@ from tests.support.handoffs import (
     named,
     write,
 )
+from tests.support.vllm_layers import registered, without_layers
 from tests.support.vllm_wheel import NoWheel, unpacked
 
 pytestmark = pytest.mark.slow
@@ -109,6 +117,31 @@ def test_what_is_printed_is_what_vllm_then_does(
     assert "error" not in answer, answer["error"]
     assert (pair.method, pair.tokens) == (answer["method"], answer["tokens"])
     assert answer == guarded.serve(*command.argv[2:])
+
+
+@pytest.mark.parametrize("draft", [DSPARK, SPECULATORS, DFLASH])
+def test_vllm_takes_a_target_of_another_family_than_the_drafts_layers(
+    draft: Config, bare: Vllm, tmp_path: Path
+) -> None:
+    llama = TARGET | {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    found = dspark.hand_off(write(tmp_path / "draft", draft), target=write(tmp_path / "t", llama))
+    (command,) = commands(found)
+
+    answer = bare.serve(*command.argv[2:])
+
+    assert "error" not in answer, answer["error"]
+    assert (found.method, found.num_speculative_tokens) == (answer["method"], answer["tokens"])
+
+
+def test_the_targets_that_hand_out_no_layers_are_those_of_its_classes(wheel: Path) -> None:
+    known = registered(wheel)
+    assert 200 < len(known)
+    assert known.keys() >= {"Qwen3ForCausalLM", "Gemma4ForConditionalGeneration"}
+
+    found = without_layers(wheel)
+
+    assert "LlamaForCausalLM" not in found
+    assert set(handoff_table().uncaptured) == found
 
 
 CORPUS_TARGETS = {
@@ -196,6 +229,45 @@ WRONG = [
     Wrong("X009", DSPARK, {"num_speculative_tokens": 20}, {"tokens": 20}),
     Wrong("X009", SPECULATORS, {"method": "dspark"}, {"tokens": 5}),
     Wrong("P001", DSPARK | {"hidden_size": 32}, {}, {"method": "dspark"}),
+    Wrong("P001", DSPARK | {"dspark_target_layer_ids": [1, 8]}, {}, {"method": "dspark"}),
+    Wrong("X005", DSPARK | {"target_layer_ids": [6, 1]}, {}, {"method": "dspark"}),
+    Wrong("P001", MUSE | {"target_layer_ids": [1, 8]}, {}, {"method": "dspark"}),
+    Wrong(
+        "P001",
+        None,
+        {"method": "dspark", "num_speculative_tokens": 5},
+        {"architectures": ["DSparkDraftModel"]},
+        target=DEEPSEEK_V4 | {"dspark_target_layer_ids": [40, 41, 43]},
+    ),
+    Wrong(
+        "P001",
+        named("Qwen3OmniDSparkModel") | FOR_OMNI | {"target_layer_ids": [-1, 3]},
+        {},
+        {"error": "zero-based text-layer indices in [0, 7]"},
+        target=OMNI,
+    ),
+    Wrong("P001", DSPARK | {"vocab_size": 300}, {}, {"method": "dspark"}),
+    Wrong(
+        "P001",
+        GEMMA4_DRAFT | {"draft_vocab_size": 300},
+        {},
+        {"method": "dspark"},
+        target=GEMMA4_TARGET,
+    ),
+    Wrong(
+        "P001",
+        KIMI_K3 | {"draft_vocab_size": 300},
+        {"method": "dspark", "num_speculative_tokens": 6},
+        {"error": "requires draft_vocab_size to equal vocab_size"},
+        target=KIMI_TARGET,
+    ),
+    Wrong(
+        "X021",
+        DSPARK,
+        {},
+        {"method": "dspark"},
+        target=TARGET | {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"},
+    ),
     Wrong(
         "X020",
         KIMI_K3,

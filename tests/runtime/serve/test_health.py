@@ -12,6 +12,7 @@ from dspark.runtime.serve.health import Health
 from tests.runtime.serve.parts import (
     MODEL,
     TOKENIZER,
+    Served,
     byte_engine,
     eventually,
     served,
@@ -65,6 +66,24 @@ def test_an_engine_that_failed_is_ready_once_it_has_worked_again(
         eventually(lambda: up.http.get("/health").status_code == 200)
         assert up.http.get("/health").json()["reason"] is None
         assert 0 == engine.pages_held
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready"])
+def test_a_load_balancer_may_ask_by_head(path: str, server: Served) -> None:
+    told, asked = server.http.get(path), server.http.head(path)
+
+    assert (200, b"") == (asked.status_code, asked.content)
+    assert asked.headers["content-length"] == told.headers["content-length"] != "0"
+    assert server.http.head("/v1/models").status_code == 405
+
+
+def test_head_says_that_requests_should_go_elsewhere() -> None:
+    with served(byte_engine(False)) as up:
+        up.app.state.service.health.failed("a reason")
+
+        assert [503, 200, 503] == [
+            up.http.head(path).status_code for path in ("/health", "/health/live", "/health/ready")
+        ]
 
 
 def test_an_answer_that_has_begun_ends_with_the_error() -> None:

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 import dspark
+from dspark.observe import CONFIG_KEYS
 from dspark.runtime import ServeSettings
 from dspark.runtime.serve import lookups, route
 from tests.runtime.serve.parts import Served, byte_engine, eventually, served
@@ -31,6 +32,11 @@ def decided(server: Served, body: str) -> dict[str, Any]:
     decision: dict[str, Any] = answer.json()
     jsonschema.validate(decision, SCHEMA)
     return decision
+
+
+def refusals(server: Served) -> float:
+    found = server.metrics().items()
+    return sum(value for (name, _), value in found if name == "dspark_refusals_total")
 
 
 def test_a_config_gets_the_routers_decision(server: Served) -> None:
@@ -53,6 +59,42 @@ def test_a_config_gets_the_routers_decision(server: Served) -> None:
 )
 def test_a_config_is_judged_as_it_was_written(server: Served, body: str, rule: str) -> None:
     assert rule == decided(server, body)["decision"]["rule_id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "hint"),
+    [
+        ({"chekpoint": "owner/name"}, "chekpoint", "; did you mean `checkpoint`?"),
+        ({"repo": "owner/name"}, "repo", ""),
+        ({"checkpoint": "owner/name", "revision": "v1"}, "revision", ""),
+        ({"architecture": ["Qwen3DSparkModel"]}, "architecture", "; did you mean `architectures`?"),
+        ({"model": "a", "models": "b"}, "model", "; did you mean `model_type`?"),
+        ({"x" * 99: 1}, "x" * 80, ""),
+    ],
+)
+def test_a_body_that_is_neither_is_an_error_that_names_the_field(
+    body: dict[str, object], param: str, hint: str, server: Served
+) -> None:
+    before = refusals(server)
+
+    answer = server.http.post("/v1/route", json=body)
+
+    assert 400 == answer.status_code
+    assert {
+        "message": f"there is no parameter `{param}`{hint}",
+        "type": "invalid_request_error",
+        "param": param,
+        "code": "unknown_parameter",
+    } == answer.json()["error"]
+    # It is no checkpoint, so none was refused.
+    assert before == refusals(server)
+
+
+@pytest.mark.parametrize("key", sorted(CONFIG_KEYS))
+def test_one_key_that_the_router_reads_makes_a_config(key: str, server: Served) -> None:
+    found = decided(server, json.dumps({key: None, "author": "somebody"}))
+
+    assert "E101" == found["decision"]["rule_id"]
 
 
 def test_a_refusal_is_counted_by_its_rule(server: Served) -> None:
