@@ -111,7 +111,7 @@ def prepare(
         )
     check_device(device, computed_in, known(plan.decision))
     if device == "cuda":
-        _check_sizes(plan)
+        _check_kernels(plan, memory)
     _check_drafts(drafts, plan)
     folder, about_target = target_folder(plan), known(plan.target_decision)
     vocab_size = plan.target.value("vocab_size")
@@ -153,14 +153,21 @@ def _block(plan: LoadPlan | TargetPlan) -> int:
     return size
 
 
-def _check_sizes(plan: LoadPlan | TargetPlan) -> None:
-    """Whether there are kernels for these sizes."""
-    from dspark.runtime.device_round.limits import size_troubles
+def _check_kernels(plan: LoadPlan | TargetPlan, memory: int | str | None) -> None:
+    """Whether there are kernels for these sizes, and memory for what they work in."""
+    from dspark.budget import parse_size
+    from dspark.runtime.device_round.limits import size_troubles, working_bytes
     from dspark.runtime.models.from_plan import draft_config, target_config
 
     draft = None if isinstance(plan, dspark.TargetPlan) else draft_config(plan)
-    for trouble in size_troubles(target_config(plan.target), draft, plan.batch):
+    target = target_config(plan.target)
+    for trouble in size_troubles(target, draft, plan.batch):
         raise dspark.load_refusal(known(plan.decision), trouble.name, **trouble.values)
+    available = parse_size(memory) if isinstance(memory, str) else memory
+    needed = plan.bytes.total + working_bytes(target, draft, plan.batch, plan.max_seq)
+    if available is not None and available < needed:
+        values = {"gpu": "cuda", "available": available, "needed": needed}
+        raise dspark.load_refusal(known(plan.decision), "gpu-memory-short", **values)
 
 
 def _check_drafts(drafts: int | None, plan: LoadPlan | TargetPlan) -> None:

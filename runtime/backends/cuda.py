@@ -153,7 +153,7 @@ class CudaBackend:
         shape = pages + -(-SCRATCH_ROWS // page_size), kv_heads, page_size, head_dim
 
         # A second store, as of somebody who judges texts, may come while graphs are in use.
-        self.scratch.before_growth()
+        self.scratch.release_graphs()
 
         def room() -> list[DeviceArray]:
             return [self.device.empty(shape, "bf16") for _ in range(layers)]

@@ -18,7 +18,7 @@ from dspark.kernels.launch import Device
 from dspark.runtime.backends.base import KvStore, Reads
 from dspark.runtime.backends.cuda_scratch import Scratch
 
-_MOST_PARTIAL = 1 << 24
+MOST_PARTIAL = 1 << 24
 """Float32 values of partial results that one launch may leave, where a pass can be cut."""
 
 
@@ -95,7 +95,7 @@ def _alike(pieces: Sequence[_Piece], values: int) -> Iterator[list[_Piece]]:
             rows = len(run) * len(piece.ends) + len(piece.ends)
             most = max(max(each.ends) for each in (*run, piece))
             partial = rows * values * -(-most // SPLIT)
-            if len(run[0].ends) != len(piece.ends) or partial > _MOST_PARTIAL:
+            if len(run[0].ends) != len(piece.ends) or partial > MOST_PARTIAL:
                 yield run
                 run = []
         run.append(piece)

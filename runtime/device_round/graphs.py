@@ -25,9 +25,10 @@ class Graphs:
     def run(self, sizes: Sizes, launch: Callable[[], None]) -> None:
         """Runs what `launch` launches, which is the same for equal `sizes`."""
         if sizes not in self._seen:
+            launch()
+            # Not before: where memory ran short, its arrays have not grown yet.
             self._seen.add(sizes)
             self.eager += 1
-            launch()
             return
         if sizes not in self._graphs:
             with self._device.capture(str(sizes)) as graph:

@@ -7,6 +7,7 @@ from one round of the same size to the next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -36,6 +37,10 @@ class Drafting:
     schedule: ConfidenceSchedule | None
 
 
+_numbers = count()
+"""Of programs, to tell apart what each keeps on a device that several may use."""
+
+
 class Program:
     """Rounds of a target, with a draft or without; page tables have `table_pages` pages."""
 
@@ -50,6 +55,7 @@ class Program:
         table_pages: int,
         max_batch: int,
     ) -> None:
+        self._own = next(_numbers)
         self._backend = backend
         self._target = target
         self._store = store
@@ -119,7 +125,7 @@ class Program:
         if sizes.drafts == width:
             return hidden
         slots = np.arange(self._max_rows)[:, None] * width + first + np.arange(sizes.drafts)
-        numbers = scratch.filled(f"slots {sizes.drafts}", slots.ravel())
+        numbers = scratch.filled(f"slots {sizes.drafts} of {self._own}", slots.ravel())
         return self._backend.gather(
             hidden, numbers.rows(0, requests * sizes.drafts), "slots hidden"
         )
@@ -159,8 +165,8 @@ class Program:
             256,
             (
                 logits,
-                scratch.filled(f"temperatures {slots}", temperatures, "f64"),
-                scratch.filled("rates", rates, "f64"),
+                scratch.filled(f"temperatures {slots} of {self._own}", temperatures, "f64"),
+                scratch.filled(f"rates of {self._own}", rates, "f64"),
                 *(state.others, state.wanted, state.answer.rows_of),
                 *(requests, slots, self._max_rows),
             ),

@@ -18,7 +18,7 @@ from dspark.runtime.device_round.batch import Batch, Member, batch_of
 from dspark.runtime.device_round.graphs import Graphs
 from dspark.runtime.device_round.limits import size_troubles
 from dspark.runtime.device_round.program import Drafting, Program
-from dspark.runtime.device_round.settings import MOST_BIASES
+from dspark.runtime.device_round.settings import FORBIDDEN, MOST_BIASES
 from dspark.runtime.device_round.state import Ints, Placement, State
 from dspark.runtime.device_round.walk import Walk
 from dspark.runtime.errors import NonFiniteLogits, WeightError
@@ -65,7 +65,7 @@ class DeviceRound:
         self._max_batch = max_batch
         self.recorded: list[ConfidenceRound] | None = None
         self.graphs = Graphs(backend.device)
-        backend.scratch.before_growth = self.graphs.release
+        backend.scratch.holders.add(self.graphs)
         vocab, draft = models.target.config.vocab_size, models.draft
         drafting = None
         if draft is not None and models.draft_store is not None:
@@ -130,6 +130,8 @@ class DeviceRound:
         state = self._placement.place(batch)
         clock.lap("host_s", dict.fromkeys(numbers, 1))
         self.graphs.run(batch.sizes, lambda: self._program.run(state, batch.sizes))
+        counts, graphs = self._statistics, self.graphs
+        counts.graph_rounds, counts.eager_rounds = graphs.replayed, graphs.eager
         answer = self._read(state, batch)
         rows = answer.rows_of.tolist()
         clock.lap("verify_s", dict(zip(numbers, rows, strict=False)))
@@ -155,19 +157,27 @@ class DeviceRound:
         if -1 in tokens:
             raise NonFiniteLogits("the target's logits are not finite numbers")
         drafts = int(answer.rows_of[row]) - 1
-        self._note_broken(row, member, answer)
+        self._note_broken(row, member, answer, state)
         self._record(row, drafts, len(tokens), state)
         put_out(
             request, drafts, tokens, self._logprobs(row, member, tokens, answer), self._statistics
         )
 
-    def _note_broken(self, row: int, member: Member, answer: _Answer) -> None:
+    def _note_broken(self, row: int, member: Member, answer: _Answer, state: State) -> None:
         """Counts a walk that ended before its drafts were all there."""
         walked = answer.tokens[row, 1 : member.wanted + 1]
         if (walked < 0).any():
-            params = member.request.params
-            why: Skip = "vocabulary" if -np.inf in params.logit_bias.values() else "nonfinite"
+            place = int((walked < 0).argmax())
+            forbidden = state.drawing is not None and self._draft_status(state, row, place)
+            why: Skip = "vocabulary" if forbidden else "nonfinite"
             member.request.statistics.acceptance.draft_skipped[why] += 1
+
+    def _draft_status(self, state: State, row: int, place: int) -> bool:
+        """Whether it is the request's own parameters that left this draft no token."""
+        shape = state.lengths.shape[0], state.answer.tokens.shape[1] - 1
+        status = self._backend.scratch.empty("status of drafts", shape, "i32")
+        # 2 by sampling.cu; what is taken by argmax alone has no status, and no bias either.
+        return int(self._backend.device.read(status)[row, place]) == FORBIDDEN
 
     def _record(self, row: int, drafts: int, tokens: int, state: State) -> None:
         if self.recorded is None or self._schedule is None or not drafts:

@@ -14,6 +14,9 @@ from dspark.runtime.backends.cuda_scratch import Scratch
 from dspark.runtime.params import SamplingParams
 from dspark.runtime.sampling import History
 
+FORBIDDEN = 2
+"""What `distribution` says of a row whose every token the request's own biases forbid."""
+
 MOST_BIASES = 1024
 """Tokens of which one request may shift the logits."""
 

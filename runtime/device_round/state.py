@@ -12,6 +12,7 @@ from dspark.runtime.backends.cuda import CudaBackend
 from dspark.runtime.choices import SeededChoices
 from dspark.runtime.device_round.batch import Batch
 from dspark.runtime.device_round.settings import Settings, history_row, penalises, settings
+from dspark.runtime.request import Request
 
 Ints = npt.NDArray[np.int32]
 
@@ -79,12 +80,10 @@ class Placement:
         self._backend = backend
         self._max_batch = max_batch
         self._vocab = vocab
+        self._histories: dict[int, tuple[Request, int]] = {}
         self._block = block
         self._table_pages = table_pages
         self._spare_page = spare_page
-        self._newest: tuple[tuple[int, ...], list[int]] | None = None
-        # Whose history a place holds, and how many tokens it had put out by then.
-        self._histories: list[tuple[int, int] | None] = [None] * max_batch
 
     def place(self, batch: Batch) -> State:
         """The state of `batch`."""
@@ -117,10 +116,13 @@ class Placement:
         tokens = whole.rows(0, rows).reshape(requests, width)
         newest = [member.request.tokens[-1] for member in batch.members]
         newest += [-1] * (requests - len(newest))
-        if self._newest != (tokens.shape, newest):
+        notes = self._backend.scratch.notes
+        if notes.get("answer") != (tokens.shape, newest):
             content = np.full(tokens.shape, -1, np.int32)
             content[:, 0] = newest
             self._backend.device.write(tokens, content)
+        # Until the round is over, nobody knows.
+        notes.pop("answer", None)
         return Answer(
             whole,
             tokens,
@@ -147,15 +149,16 @@ class Placement:
     def _history(self, batch: Batch) -> DeviceArray:
         shape = self._max_batch, self._vocab
         history = self._backend.scratch.empty("history", shape, "i32")
+        held = self._backend.scratch.notes.pop("history", {})
+        self._histories = {}
         for row, (request, _) in enumerate(batch.members):
             if not penalises(request.params):
-                self._histories[row] = None
                 continue
-            holds = request.id, request.put_out
-            if self._histories[row] != holds:
+            owner, put_out = held.get(row, (None, 0))
+            if owner is not request or put_out != request.put_out:
                 content = history_row(request.history, self._vocab)[None]
                 self._backend.device.write(history.rows(row, row + 1), content)
-                self._histories[row] = holds
+            self._histories[row] = request, request.put_out
         return history.rows(0, batch.sizes.requests)
 
     def moved(self, batch: Batch, out: Ints, kept: Ints) -> None:
@@ -170,13 +173,14 @@ class Placement:
             int(out[row, count - 1]) if count else before
             for row, (count, before) in enumerate(zip(kept.tolist(), newest, strict=True))
         ]
-        self._newest = ((sizes.requests, sizes.width), ends)
-        if not sizes.drawn:
-            self._histories = [None] * self._max_batch
-            return
-        for row, holds in enumerate(self._histories[: len(batch.members)]):
-            if holds is not None:
-                self._histories[row] = holds[0], holds[1] + int(kept[row])
+        notes = self._backend.scratch.notes
+        notes["answer"] = (sizes.requests, sizes.width), ends
+        if sizes.drawn:
+            # Whose history a place holds, and how many tokens that one had put out by then.
+            notes["history"] = {
+                row: (request, put_out + int(kept[row]))
+                for row, (request, put_out) in self._histories.items()
+            }
 
 
 def _seed(choices: object) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from dspark.kernels.arrays import DeviceArray
 from dspark.runtime.backends.cuda import CudaBackend
 from dspark.runtime.backends.cuda_products import CudaLinear
@@ -34,13 +36,21 @@ class Walk:
         self._backend = backend
         self._draft = draft
         self._vocab = vocab
-        self._max_batch = max_batch
-        scratch, count = backend.scratch, len(draft.target_ids)
-        self._target_ids = scratch.filled("target ids", draft.target_ids)
+        backend.scratch.release_graphs()
+
+        def zeros(rows: int) -> DeviceArray:
+            return backend.device.array(np.zeros((rows, _NO_RANK), np.uint16), "bf16")
+
+        ids = np.asarray(draft.target_ids, np.int32)
+        # Not scratch, and neither is what of it is to stay: another draft has other ids.
+        self._target_ids = backend.device.array(ids, "i32")
+        shape = max(max_batch, _TOGETHER), vocab
+        # What the draft does not know stays minus infinity.
+        unknown = np.full(shape, -np.inf, np.float32)
+        self._logits = backend.device.array(unknown, "f32")
         if draft.markov is None:
             # A head of zeros adds nothing to the logits, and its step takes the likeliest.
-            self._table = scratch.once("no table", (vocab, _NO_RANK), "bf16", 0)
-            self._w2 = scratch.once("no head", (count, _NO_RANK), "bf16", 0)
+            self._table, self._w2 = zeros(vocab), zeros(len(ids))
         else:
             self._table, self._w2 = draft.markov_table, draft.markov_bias.weights
 
@@ -76,13 +86,14 @@ class Walk:
         device, scratch, draft = self._backend.device, self._backend.scratch, self._draft
         count, slots, vocab = end - begin, sizes.drafts, len(draft.target_ids)
         tokens = state.answer.tokens.rows(begin, end)
-        latents = self._latents(hidden.rows(begin * slots, end * slots), tokens, slots, slot)
+        part = hidden.rows(begin * slots, end * slots)
+        latents = self._latents(part, tokens, slots, slot, (begin, end, sizes.requests))
         table = self._table if latents is None else latents
         rank = table.shape[1]
         tiles = -(-vocab // 16)
         blocks = min(2 * device.driver.multiprocessors, -(-tiles // (_THREADS // 32)))
         most = 8 if count <= 8 else 16
-        logits = self._logits()
+        logits = self._logits
         draws = scratch.once("draws nothing", (_TOGETHER,), "i32", 0).rows(0, count)
         if state.drawing is not None:
             draws, logits = state.drawing.draws.rows(begin, end), logits.rows(begin, end)
@@ -101,15 +112,20 @@ class Walk:
             smem=16 * most * ((rank // 8 + 7) // 8 * 8 + 4),
         )
 
-    def _logits(self) -> DeviceArray:
-        """[requests, vocabulary]; what the draft does not know stays minus infinity in it."""
-        shape = max(self._max_batch, _TOGETHER), self._vocab
-        return self._backend.scratch.once("draft logits", shape, "f32", float("-inf"))
-
     def _latents(
-        self, hidden: DeviceArray, tokens: DeviceArray, slots: int, slot: int
+        self,
+        hidden: DeviceArray,
+        tokens: DeviceArray,
+        slots: int,
+        slot: int,
+        place: tuple[int, int, int],
     ) -> DeviceArray | None:
-        """What a head with more than a table makes of it; None for a head without."""
+        """What a head with more than a table makes of it; None for a head without.
+
+        `place` says which requests these are, and how many there are in all: a state outlives the
+        launches of the others.
+        """
+        begin, end, requests = place
         head, scratch, count = self._draft.markov, self._backend.scratch, tokens.shape[0]
         if not isinstance(head, GatedHead | RecurrentHead):
             return None
@@ -125,7 +141,8 @@ class Walk:
             return latents
         weights, bias = _both(head.joint)
         before, after = (
-            scratch.empty(f"state {(slot + later) % 2}", (count, rank), "f32") for later in (0, 1)
+            scratch.empty(f"state {(slot + later) % 2}", (requests, rank), "f32").rows(begin, end)
+            for later in (0, 1)
         )
         arguments = weights, bias, self._table, hidden, tokens, before, after, latents, *sizes
         self._backend.device.kernel("markov_recurrent")(grid, _THREADS, arguments)
@@ -137,7 +154,7 @@ class Walk:
         drawing = state.drawing
         # INVARIANT: `run` draws only where there is something to draw by.
         assert drawing is not None
-        device, logits = self._backend.device, self._logits()
+        device, logits = self._backend.device, self._logits
         requests, slots = sizes.requests, sizes.drafts
         tokens, biases = state.answer.tokens, drawing.settings.bias_tokens.shape[1]
         threads = draw_threads(self._vocab)

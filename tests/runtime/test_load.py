@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import dspark
 from dspark.contract_reader import load_contract, load_target_contract
 from dspark.kernels.errors import AllocationError
-from dspark.runtime import InvalidRequest, SamplingParams, devices, weight_files
+from dspark.runtime import InvalidRequest, SamplingParams, devices, load, weight_files
 from dspark.runtime.backends.rope import Rope
 from dspark.runtime.lanes import LANES, TARGETS
 from dspark.runtime.load import Loaded, open_engine, prepare
@@ -672,3 +672,32 @@ def test_a_format_without_kernels_is_refused(target: Path) -> None:
     assert "its kernels do not compute in float32" in message
     # The format is the user's to change, so it comes before a GPU that is not there.
     assert "no NVIDIA driver" not in message
+
+
+@pytest.mark.usefixtures("unread", "with_gpu")
+def test_what_kernels_work_in_is_counted(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair whose weights and caches would fit, and nothing else beside them."""
+    tiny = repository / "examples" / "tiny"
+    sizes: dict[str, Any] = {"max_length": 256, "max_batch": 2, "device": "cuda"}
+    plan = dspark.plan(
+        *(tiny / "dspark",),
+        target=tiny / "target",
+        device="cuda",
+        dtype="bfloat16",
+        max_seq=256,
+        batch=2,
+        local=True,
+    )
+    monkeypatch.setattr(load, "device_memory", lambda _: plan.bytes.total)
+
+    found, _, message = refusal(tiny / "target", tiny / "dspark", **sizes)
+
+    assert "B007" == found
+    needed = int(message.split(" bytes free, and ")[1].split()[0])
+    # Two sets of chances and a history beside the logits, and at least one launch's partial sums.
+    assert needed > plan.bytes.total + 2 * 18 * 1536 * 4 + 4 * 2**24
+    monkeypatch.setattr(load, "device_memory", lambda _: needed)
+    prepare(tiny / "target", tiny / "dspark", **sizes)
+    prepare(tiny / "target", tiny / "dspark", memory=f"{needed}", **sizes)
+    with pytest.raises(dspark.Refused, match="B007"):
+        prepare(tiny / "target", tiny / "dspark", memory=needed - 1, **sizes)

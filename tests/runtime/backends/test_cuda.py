@@ -158,11 +158,22 @@ def test_h1_rows_do_not_depend_on_their_company(repository: Path) -> None:
     np.testing.assert_array_equal(alone, logits(2, 17, 2))
 
 
+class Holder:
+    """Counts how often it is told to give up its graphs."""
+
+    def __init__(self) -> None:
+        self.released: list[int] = []
+
+    def release(self) -> None:
+        self.released.append(1)
+
+
 def test_memory_that_a_graph_uses_is_not_let_go(repository: Path) -> None:
     """Arrays that grow tell whoever holds graphs; the others are left where they are."""
     backend = simulator(repository)
-    grown: list[int] = []
-    backend.scratch.before_growth = lambda: grown.append(1)
+    holder = Holder()
+    backend.scratch.holders.add(holder)
+    grown = holder.released
 
     address = backend.device.driver.address
     small = backend.scratch.empty("some", (3, 5))

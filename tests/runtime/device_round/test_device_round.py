@@ -78,7 +78,9 @@ def test_greedy_text_is_the_targets_own(
     graphs = round_of(made).graphs
     assert graphs.eager >= drafts + 1
     assert graphs.replayed >= graphs.captured > 0
-    assert made.statistics.passes == graphs.eager + graphs.replayed
+    counts = made.statistics
+    assert (graphs.replayed, graphs.eager) == (counts.graph_rounds, counts.eager_rounds)
+    assert counts.passes == graphs.eager + graphs.replayed
     assert 0 == made.pages_held
 
 
@@ -202,7 +204,7 @@ DRAWN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schedule", [False, True])
-def test_k3_the_same_seed_draws_what_the_host_draws(schedule: bool, repository: Path) -> None:
+def test_the_same_seed_draws_what_the_host_draws(schedule: bool, repository: Path) -> None:
     """Requests of every kind in one batch; a wrong number anywhere changes what follows."""
     wanted = [
         SamplingParams(max_tokens=7, seed=number, ignore_eos=True, **each)
@@ -357,7 +359,7 @@ def test_l1_rows_that_fill_up_a_batch_touch_no_page(repository: Path) -> None:
     assert all((each == 0xFFFF).all() for each in before)
 
 
-def test_l2_a_length_that_was_baked_into_a_graph_is_seen(
+def test_a_length_that_was_baked_into_a_graph_is_seen(
     plain: list[list[int]], repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were a length handed over by value, a replay would stay where its capture was."""

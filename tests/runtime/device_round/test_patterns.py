@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dspark.kernels.arrays import DeviceArray
-from dspark.runtime.device_round.batch import Sizes
+from dspark.runtime.device_round.batch import Sizes, batch_of
 from dspark.runtime.device_round.state import State
 from dspark.runtime.device_round.walk import Walk, Walked
 from dspark.runtime.engine import Engine
@@ -32,7 +34,10 @@ class ScriptedWalk(Walk):
         script = self._backend.scratch.empty("script", shape, "i32")
         arguments = script, state.answer.tokens, *shape
         self._backend.device.kernel("put_script")(1, 32, arguments)
-        return Walked(None)
+        if state.drawing is None:
+            return Walked(None)
+        chances = self._backend.scratch.empty("no chances at all", (*shape, self._vocab), "f32")
+        return Walked(chances)
 
 
 def scripted(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
@@ -81,3 +86,27 @@ def test_i3_every_pattern_is_accepted_as_it_is_and_the_text_stays(
     graphs = round_of(made).graphs
     # The first round has no drafts, and the second is the first of its size.
     assert (2, len(PATTERNS) - 1, 1) == (graphs.eager, graphs.replayed, graphs.captured)
+
+
+def test_a_greedy_request_among_drawn_ones_is_held_to_its_choice(
+    truths: list[list[int]], repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its drafts have no chances to be divided by; what lies where those would be is no number."""
+    made = scripted(repository, monkeypatch)
+    params = dataclasses.replace(GREEDY, logprobs=0)
+    request = made.submit(PROMPTS[0], params)
+    assert 1 == len(made.step()[0].token_ids)
+    drafts = truths[0][1 : DRAFTS + 1]
+    round_of(made)._backend.scratch.filled("script", [[-7, *drafts]])
+
+    (event,) = made.step()
+
+    assert request == event.request_id
+    assert truths[0][1 : DRAFTS + 2] == list(event.token_ids)
+
+
+def test_a_batch_is_filled_up_to_few_sizes() -> None:
+    member = SimpleNamespace(request=SimpleNamespace(params=GREEDY), wanted=2)
+    sizes = [batch_of([member] * count, 12).sizes for count in range(1, 13)]  # type: ignore[list-item]
+    assert [1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12] == [each.requests for each in sizes]
+    assert {2} == {each.drafts for each in sizes}
