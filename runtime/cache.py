@@ -126,6 +126,8 @@ class PagePool:
                 else:
                     self._free.append(page)
         table.pages = []
+        # Pages that follow each other can be read without being fetched one by one.
+        self._free.sort(reverse=True)
 
     def _known(self, table: PageTable, tokens: Sequence[int]) -> list[int]:
         shared: list[int] = []

@@ -30,12 +30,15 @@ class ComposedOperations(ABC):
         """SiLU of the first half of `gate_up` [R, 2I], times the second half: [R, I]."""
 
     @abstractmethod
-    def rotate(self, x: Array, rotary: Array) -> Array:
-        """`x` [R, heads, d], each pair (i, i + d/2) turned by its row's rotation; same shape."""
+    def rotate(self, x: Array, rotary: Array, out: Array | None = None) -> Array:
+        """`x` [R, heads, d], each pair (i, i + d/2) turned by its row's rotation; same shape.
+
+        It is put into `out` where that is given.
+        """
 
     @abstractmethod
-    def write_kv(self, store: KvStore, layer: int, slots: Array, k: Array, v: Array) -> None:
-        """Puts `k` and `v` [R, K, d] at the places that `slots` was made for."""
+    def write_kv(self, store: KvStore, layer: int, slots: Array, kv: Array) -> None:
+        """Puts `kv` [R, 2K, d], keys before values, at the places that `slots` was made for."""
 
     def linear_add(self, x: Array, weight: Array, stream: Array) -> Array:
         return stream + self.linear(x, weight)
@@ -64,9 +67,10 @@ class ComposedOperations(ABC):
         turned, head_dim = norms.shape
         heads = x.reshape(len(x), -1, head_dim)
         queries = 2 * turned - heads.shape[1]
-        qk = self.rotate(self.rms_norm(heads[:, :turned], norms, eps), rotary)
-        self.write_kv(store, layer, slots, qk[:, queries:], heads[:, turned:])
-        return qk[:, :queries]
+        qk = heads[:, :turned]
+        self.rotate(self.rms_norm(qk, norms, eps), rotary, out=qk)
+        self.write_kv(store, layer, slots, heads[:, queries:])
+        return heads[:, :queries]
 
     def tap_room(self, taps: int, x: Array) -> list[Array]:  # noqa: ARG002 - the protocol's
         return []

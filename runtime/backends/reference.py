@@ -66,12 +66,13 @@ class ReferenceBackend(ComposedOperations):
         cos, sin = table
         return cos[list(positions)], sin[list(positions)]
 
-    def rotate(self, x: Array, rotary: Array) -> Array:
+    def rotate(self, x: Array, rotary: Array, out: Array | None = None) -> Array:
         cos, sin = rotary
         half = x.shape[-1] // 2
         left, right = x[..., :half], x[..., half:]
         cos, sin = cos[:, None, :], sin[:, None, :]
-        return np.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+        turned = left * cos - right * sin, right * cos + left * sin
+        return np.concatenate(turned, axis=-1, out=out)
 
     def swiglu(self, gate_up: Array) -> Array:
         half = gate_up.shape[-1] // 2
@@ -97,10 +98,11 @@ class ReferenceBackend(ComposedOperations):
     def slots(self, values: Sequence[int], store: KvStore) -> Array:
         return [divmod(slot, store.page_size) for slot in values]
 
-    def write_kv(self, store: KvStore, layer: int, slots: Array, k: Array, v: Array) -> None:
+    def write_kv(self, store: KvStore, layer: int, slots: Array, kv: Array) -> None:
+        kv_heads = kv.shape[1] // 2
         for row, (page, place) in enumerate(slots):
-            store.keys[layer][page, :, place] = k[row]
-            store.values[layer][page, :, place] = v[row]
+            store.keys[layer][page, :, place] = kv[row, :kv_heads]
+            store.values[layer][page, :, place] = kv[row, kv_heads:]
 
     def attention_plan(self, reads: Sequence[Reads], store: KvStore, group: int) -> Array:
         del store, group

@@ -1,166 +1,214 @@
-"""Attention over pages on the CPU, in shapes that do not depend on how long a context is.
+"""Attention over pages on the CPU, such that a row's bits do not depend on its company.
 
-Scores are taken per page, so that every matrix product has the same inner size, and pages are
-added first to last. A page that a row may not see adds exactly nothing, so a row gets the same
-bits next to a longer one as alone.
+torch's fused attention is called on whole blocks of slots, with a mask for what a row may not see.
+Rows that look into the same blocks share a call; no row is computed over more blocks because
+another one sees more. Within a call it is the matrix products that must not mix rows up, and MKL's
+do not, as long as they get a multiple of four.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from dspark.runtime.backends.base import Reads
+from dspark.runtime.backends.base import KvStore, Reads
 
-# A product of one, two or three rows takes another path in MKL than a longer one.
+# The sums of one to three rows depend on where the operands lie in memory. torch hands MKL the rows
+# in parts of 32 or a multiple of it; the last must not be so small.
 _ROW_MULTIPLE = 4
 
-_FEW_PAGES = 4
+# With a row that is no multiple of this, other sums do too.
+_VECTOR = 4
+
+# Slots are read in blocks, so that few rows have views of a length of their own.
+_BLOCK = 32
 
 
-@dataclass(slots=True)
-class AttentionGroup:
-    """Requests of one pass that bring the same number of rows, with the pages they read.
+@dataclass(frozen=True, slots=True)
+class CpuKvStore(KvStore):
+    """A store where a slot's keys and values lie side by side, so that one call writes them.
 
-    `rows` are the numbers of their rows in the pass, and `padded` the same with each request
-    filled up by repeats of its first row: [requests * padded rows]. `pages` [S] is what they read,
-    request by request, and `owner` [S] the request that reads it; `owned` [requests, most pages]
-    turns that round, filled up by repeats of a request's first page. `hidden`
-    [S, 1, rows * group, P] marks the places a row may not see, `unread` [S, 1, P, 1] those that
-    none may.
+    `both` has, per layer, what `keys` and `values` are views of: [pages * P, 2 * K * d].
     """
 
-    rows: torch.Tensor
-    padded: torch.Tensor
-    requests: int
-    kept: int
-    pages: torch.Tensor
-    owner: torch.Tensor
-    owned: torch.Tensor
-    hidden: torch.Tensor
-    unread: torch.Tensor
-    _places: tuple[torch.Tensor, torch.Tensor] | None = None
-
-    def places(self, heads: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which query vector goes where, and back, for a pass of `heads` query heads.
-
-        The first says for every page read, key head, padded row and query head of the group which
-        of the pass's [R * heads] vectors it is; the second for the group's [rows * heads] results
-        where they are in [requests, key heads, padded rows, group]. One lookup each then stands for
-        what would be a handful of copies in every layer.
-        """
-        if self._places is None:
-            kv_heads, padded_rows = heads // group, len(self.padded) // self.requests
-            shape = (self.requests, kv_heads, padded_rows, group)
-            of_head = torch.arange(heads).view(1, kv_heads, 1, group)
-            vectors = self.padded.view(self.requests, 1, padded_rows, 1) * heads + of_head
-            results = torch.arange(vectors.numel()).view(shape).transpose(1, 2)[:, : self.kept]
-            self._places = vectors[self.owner].flatten(), results.flatten()
-        return self._places
+    both: list[torch.Tensor]
 
 
-def plan_groups(reads: Sequence[Reads], page_size: int, group: int) -> list[AttentionGroup]:
-    """The requests of a pass, grouped by how many rows they bring."""
-    by_rows: dict[int, list[tuple[int, Reads]]] = defaultdict(list)
-    first_row = 0
+def new_store(
+    layers: int, pages: int, page_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> CpuKvStore:
+    """A store as `Backend.kv_store` describes it."""
+    shape = pages * page_size, 2 * kv_heads * head_dim
+    both = [torch.empty(shape, dtype=dtype) for _ in range(layers)]
+    paged = [layer.view(pages, page_size, -1, head_dim).transpose(1, 2) for layer in both]
+    keys = [layer[:, :kv_heads] for layer in paged]
+    return CpuKvStore(keys, [layer[:, kv_heads:] for layer in paged], page_size, both)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots that are about to be written; `begun` are those among them that begin a page."""
+
+    numbers: torch.Tensor
+    begun: Sequence[int]
+
+
+def plan_slots(values: Sequence[int], page_size: int) -> Slots:
+    """What `write` takes for these slots."""
+    begun = [slot for slot in values if slot % page_size == 0]
+    return Slots(torch.tensor(values), begun)
+
+
+def write(store: CpuKvStore, layer: int, slots: Slots, kv: torch.Tensor) -> None:
+    """Puts `kv` [R, 2K, d], keys before values, into the slots.
+
+    A page is cleared when it begins, because blocks are read to their end: what nobody has written
+    there since, a mask would not hide if it were NaN.
+    """
+    both = store.both[layer]
+    for slot in slots.begun:
+        both[slot : slot + store.page_size].zero_()
+    both.index_copy_(0, slots.numbers, kv.flatten(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows of one request that follow each other and look into the same blocks.
+
+    They are the pass's rows from `begin` to before `end`. The blocks are the `length` slots from
+    `first` on, of the whole store, or of `pages` of it put one after the other. `mask` broadcasts
+    to [1, 1, rows * group, length]: 0 where a row may look, -inf where not.
+    """
+
+    begin: int
+    end: int
+    pages: torch.Tensor | None
+    first: int
+    length: int
+    mask: torch.Tensor
+
+
+def plan_stretches(
+    reads: Sequence[Reads], page_size: int, group: int, head_dim: int
+) -> list[Stretch]:
+    """The stretches of a pass, in the order of its rows."""
+    alone = head_dim % _VECTOR != 0
+    plan: list[Stretch] = []
+    row = 0
     for request in reads:
-        by_rows[len(request.ends)].append((first_row, request))
-        first_row += len(request.ends)
-    return [_plan(rows, members, page_size, group) for rows, members in by_rows.items()]
+        views = list(zip(request.begins, request.ends, strict=True))
+        begin = 0
+        while begin < len(views):
+            blocks = _blocks(*views[begin], page_size)
+            end = begin + 1
+            while end < len(views) and not alone and _blocks(*views[end], page_size) == blocks:
+                end += 1
+            part = views[begin:end]
+            plan.append(_stretch(row + begin, part, blocks, request.pages, page_size, group))
+            begin = end
+        row += len(views)
+    return plan
 
 
-def _plan(
-    rows: int, members: Sequence[tuple[int, Reads]], page_size: int, group: int
-) -> AttentionGroup:
-    # INVARIANT: a read without rows would make a group that computes nothing.
-    assert rows > 0
-    padded_rows = rows
-    while padded_rows * group % _ROW_MULTIPLE:
-        padded_rows += 1
-    row_numbers: list[int] = []
-    padded: list[int] = []
-    pages: list[int] = []
-    owner: list[int] = []
-    begins: list[list[int]] = []
-    ends: list[list[int]] = []
-    starts: list[int] = []
-    owned: list[list[int]] = []
-    filling = [0] * (padded_rows - rows)
-    for number, (first, request) in enumerate(members):
-        mine = list(range(first, first + rows))
-        row_numbers += mine
-        padded += [*mine, *(first for _ in filling)]
-        begin_list = [*request.begins, *(request.begins[0] for _ in filling)]
-        end_list = [*request.ends, *(request.ends[0] for _ in filling)]
-        first_page = min(request.begins) // page_size
-        last_page = (max(request.ends) - 1) // page_size
-        owned.append(list(range(len(pages), len(pages) + last_page + 1 - first_page)))
-        for page in range(first_page, last_page + 1):
-            pages.append(request.pages[page])
-            owner.append(number)
-            starts.append(page * page_size)
-            begins.append(begin_list)
-            ends.append(end_list)
-    most = max(len(mine) for mine in owned)
-    position = torch.tensor(starts)[:, None] + torch.arange(page_size)[None, :]
-    begin, end = torch.tensor(begins)[:, :, None], torch.tensor(ends)[:, :, None]
-    visible = (position[:, None, :] >= begin) & (position[:, None, :] < end)
-    return AttentionGroup(
-        rows=torch.tensor(row_numbers),
-        padded=torch.tensor(padded),
-        requests=len(members),
-        kept=rows,
-        pages=torch.tensor(pages),
-        owner=torch.tensor(owner),
-        owned=torch.tensor([mine + mine[:1] * (most - len(mine)) for mine in owned]),
-        hidden=(~visible).repeat_interleave(group, dim=1)[:, None],
-        unread=~visible.any(dim=1)[:, None, :, None],
+def _blocks(begin: int, end: int, page_size: int) -> tuple[int, int]:
+    """The positions of the blocks that hold `begin` to `end`; the last ends with its page."""
+    full = -(-end // _BLOCK) * _BLOCK
+    return begin // _BLOCK * _BLOCK, min(full, -(-end // page_size) * page_size)
+
+
+def _stretch(
+    row: int,
+    views: Sequence[tuple[int, int]],
+    blocks: tuple[int, int],
+    table: Sequence[int],
+    page_size: int,
+    group: int,
+) -> Stretch:
+    low, high = blocks
+    before = low // page_size
+    pages = table[before : -(-high // page_size)]
+    first, length = low - before * page_size, high - low
+    follow = all(page == pages[0] + number for number, page in enumerate(pages))
+    # One row's mask is good for all of its heads, and for the rows that fill up.
+    rows = 1 if len(views) == 1 else _filled(len(views) * group)
+    mask = np.full((rows, length), -np.inf, dtype=np.float32)
+    for number, (begin, end) in enumerate(views):
+        mask[number * group : (number + 1) * group, begin - low : end - low] = 0.0
+    mask[len(views) * group :] = 0.0
+    return Stretch(
+        begin=row,
+        end=row + len(views),
+        pages=None if follow else torch.tensor(pages),
+        first=first + pages[0] * page_size if follow else first,
+        length=length,
+        mask=torch.from_numpy(mask)[None, None],
     )
 
 
-def attend_group(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: AttentionGroup
+def _filled(rows: int) -> int:
+    return -(-rows // _ROW_MULTIPLE) * _ROW_MULTIPLE
+
+
+def attend_stretches(
+    q: torch.Tensor, both: torch.Tensor, page_size: int, kv_heads: int, plan: Sequence[Stretch]
 ) -> torch.Tensor:
-    """Attention of the group's rows: [rows of the group, A * d], in the order of `plan.rows`."""
+    """Attention of `q` [R, A, d] over a layer's slots: [R, A * d], in float32."""
+    mixed = [_attend(q, both, page_size, kv_heads, stretch) for stretch in plan]
+    return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+
+def _attend(
+    q: torch.Tensor, both: torch.Tensor, page_size: int, kv_heads: int, stretch: Stretch
+) -> torch.Tensor:
     _, heads, head_dim = q.shape
-    kv_heads = keys.shape[1]
-    group = heads // kv_heads
-    requests, owner = plan.requests, plan.owner
-    vectors, results = plan.places(heads, group)
-    # float32 whatever the model's format: sums over a long context need the digits.
-    k = keys.index_select(0, plan.pages).float()
-    v = values.index_select(0, plan.pages).float().masked_fill_(plan.unread, 0.0)
-    wide = q.reshape(-1, head_dim).index_select(0, vectors).float() * (1.0 / math.sqrt(head_dim))
-    scores = torch.bmm(
-        wide.view(len(k) * kv_heads, -1, head_dim), k.flatten(0, 1).transpose(1, 2)
-    ).view(len(k), kv_heads, -1, k.shape[2])
-    scores.masked_fill_(plan.hidden, -torch.inf)
-    if requests > 1:
-        page_best = scores.amax(-1, keepdim=True)
-        best = page_best.index_select(0, plan.owned.flatten())
-        best = best.view(*plan.owned.shape, *page_best.shape[1:]).amax(1).index_select(0, owner)
-    else:
-        best = scores.amax((0, -1), keepdim=True)
-    weights = scores.sub_(best).exp_()
-    weighted = torch.bmm(weights.flatten(0, 1), v.flatten(0, 1)).view(*weights.shape[:3], head_dim)
-    # The sum of the weights beside the weighted sum, to be added up in one go.
-    both = _in_order(torch.cat([weighted, weights.sum(-1, keepdim=True)], -1), plan)
-    out = (both[..., :head_dim] / both[..., head_dim:]).view(-1, head_dim)
-    return out.index_select(0, results).view(-1, heads * head_dim).to(q.dtype)
+    group, width = heads // kv_heads, both.shape[1]
+    kept, at = both, stretch.first * width
+    if stretch.pages is not None:
+        kept = both.view(-1, page_size * width).index_select(0, stretch.pages)
+    if kept.dtype is not torch.float32:
+        # float32 whatever the model's format: sums over a long context need the digits.
+        kept = kept.view(-1, width)[stretch.first : stretch.first + stretch.length].float()
+        at = 0
+    queries = _queries(q, stretch, kv_heads)
+    shape, strides = (kv_heads, 1, stretch.length, head_dim), (head_dim, width, width, 1)
+    if kv_heads == 1:
+        # Twice the same: torch would leave the products of a single item to MKL's own threads,
+        # which share its rows out in any number.
+        queries = queries.expand(2, -1, -1, -1)
+        shape, strides = (2, *shape[1:]), (0, *strides[1:])
+    mixed = torch.nn.functional.scaled_dot_product_attention(
+        queries,
+        kept.as_strided(shape, strides, at),
+        kept.as_strided(shape, strides, at + kv_heads * head_dim),
+        attn_mask=stretch.mask,
+    )
+    count = stretch.end - stretch.begin
+    per_head, _, per_row, _ = mixed.stride()
+    by_row = mixed.as_strided(
+        (count, kv_heads, group, head_dim), (group * per_row, per_head, per_row, 1)
+    )
+    return by_row.reshape(count, heads * head_dim)
 
 
-def _in_order(pages: torch.Tensor, plan: AttentionGroup) -> torch.Tensor:
-    """The sum of `pages` [S, ...] per request, one page after the other: [requests, ...]."""
-    if len(pages) == plan.requests:
-        return pages
-    if plan.requests == 1 and len(pages) <= _FEW_PAGES:
-        # The same sum in the same order as below, for less than the call below costs.
-        out = pages[0]
-        for page in pages[1:]:
-            out = out + page
-        return out[None]
-    return pages.new_zeros((plan.requests, *pages.shape[1:])).index_add_(0, plan.owner, pages)
+def _queries(q: torch.Tensor, stretch: Stretch, kv_heads: int) -> torch.Tensor:
+    """The stretch's queries by key head, [K, 1, rows * group or more, d], in float32."""
+    _, heads, head_dim = q.shape
+    group, count = heads // kv_heads, stretch.end - stretch.begin
+    # INVARIANT: a row's heads lie side by side, as `place_heads` returns them.
+    assert q.stride()[1:] == (head_dim, 1)
+    at = q.storage_offset() + stretch.begin * q.stride(0)
+    missing = _filled(count * group) - count * group
+    whole = head_dim % _VECTOR == 0
+    if count == 1 and whole and q.stride(0) >= (heads + missing) * head_dim:
+        # What lies behind the queries will do to fill them up with. They are used where they lie,
+        # so this is only for those that begin a whole vector in any row.
+        shape = kv_heads, 1, group + missing, head_dim
+        return q.as_strided(shape, (group * head_dim, head_dim, head_dim, 1), at).float()
+    split = q.as_strided(
+        (kv_heads, count, group, head_dim), (group * head_dim, q.stride(0), head_dim, 1), at
+    )
+    queries = split.float().reshape(kv_heads, 1, count * group, head_dim)
+    return torch.nn.functional.pad(queries, (0, 0, 0, missing)) if missing else queries

@@ -2,9 +2,9 @@
 
 Three things would break that, and each is ruled out here: matrix products that pick another kernel
 for few rows (`CpuLinear` keeps to row counts it has measured to be safe), attention whose sums
-depend on how long the longest context is (scores are taken page by page, in fixed shapes, and the
-pages are added in order), and elementwise functions with another formula for the last few elements
-(only those with one formula are used).
+depend on how long the longest context is (a row is computed over the blocks that it sees itself),
+and elementwise functions with another formula for the last few elements (`silu` sees to it that
+these are the same for every row; the others have one formula).
 """
 
 from __future__ import annotations
@@ -13,15 +13,28 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from dspark.runtime.backends.base import HostFloats, HostInts, KvStore, Reads
 from dspark.runtime.backends.composed import ComposedOperations
 from dspark.runtime.backends.rope import Rope, inverse_frequencies
-from dspark.runtime.backends.torch_attention import AttentionGroup, attend_group, plan_groups
+from dspark.runtime.backends.torch_attention import (
+    CpuKvStore,
+    Slots,
+    Stretch,
+    attend_stretches,
+    new_store,
+    plan_slots,
+    plan_stretches,
+    write,
+)
 from dspark.runtime.backends.torch_linear import CpuLinear, prepare
 
 Rotary = tuple[torch.Tensor, torch.Tensor]
+
+# Arrays of fewer elements torch does not spread over threads (`at::internal::GRAIN_SIZE`).
+_ONE_THREAD = 32_768
 
 
 class TorchCpuBackend(ComposedOperations):
@@ -80,10 +93,12 @@ class TorchCpuBackend(ComposedOperations):
         return weight(x)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        wide = x.float()
+        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
         per_square = 1.0 / x.shape[-1]
         scale = torch.addcmul(self._scalar(eps), norm, norm, value=per_square).rsqrt_()
-        return (x * scale).to(x.dtype) * weight
+        quotient = wide * scale if wide is x else wide.mul_(scale).to(x.dtype)
+        return quotient.mul_(weight)
 
     def _scalar(self, value: float) -> torch.Tensor:
         # Kept as a tensor: making one of a Python number costs as much as the operation on it.
@@ -106,18 +121,22 @@ class TorchCpuBackend(ComposedOperations):
         at = self.ids(positions)
         return table[0].index_select(0, at), table[1].index_select(0, at)
 
-    def rotate(self, x: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+    def rotate(
+        self, x: torch.Tensor, rotary: Rotary, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
         # The sine carries the sign of the swapped half.
         cos, signed_sin = rotary
-        return x * cos + x.roll(x.shape[-1] // 2, -1) * signed_sin
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin, out=out)
+
+    def linear_add(self, x: torch.Tensor, weight: CpuLinear, stream: torch.Tensor) -> torch.Tensor:
+        return weight(x).add_(stream)
 
     def swiglu(self, gate_up: torch.Tensor) -> torch.Tensor:
-        # torch's own silu takes the last elements of an array by another formula.
         gate, up = gate_up.chunk(2, dim=-1)
-        return torch.div(gate, torch.neg(gate).exp_().add_(self._scalar(1.0))).mul_(up)
+        return silu(gate).mul_(up)
 
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
-        # Not torch's own, for the reason given in `swiglu`.
+        # Not torch's own, for the reason given in `silu`.
         return torch.neg(x).exp_().add_(1).reciprocal_()
 
     def tanh(self, x: torch.Tensor) -> torch.Tensor:
@@ -125,48 +144,44 @@ class TorchCpuBackend(ComposedOperations):
 
     def kv_store(
         self, layers: int, pages: int, page_size: int, kv_heads: int, head_dim: int
-    ) -> KvStore:
-        def room() -> list[torch.Tensor]:
-            shape = (pages, kv_heads, page_size, head_dim)
-            return [torch.empty(shape, dtype=self._dtype) for _ in range(layers)]
+    ) -> CpuKvStore:
+        return new_store(layers, pages, page_size, kv_heads, head_dim, self._dtype)
 
-        return KvStore(room(), room(), page_size)
+    def slots(self, values: Sequence[int], store: KvStore) -> Slots:
+        return plan_slots(values, store.page_size)
 
-    def slots(self, values: Sequence[int], store: KvStore) -> torch.Tensor:
-        # Numbers of vectors in a store's tensor: each row has one in every head of its page.
-        kv_heads, size = store.keys[0].shape[1], store.page_size
-        return self.ids(
-            [
-                (slot // size * kv_heads + head) * size + slot % size
-                for slot in values
-                for head in range(kv_heads)
-            ]
-        )
+    def write_kv(self, store: KvStore, layer: int, slots: Slots, kv: torch.Tensor) -> None:
+        write(_ours(store), layer, slots, kv)
 
-    def write_kv(
-        self, store: KvStore, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-    ) -> None:
-        for kept, new in ((store.keys[layer], k), (store.values[layer], v)):
-            width = kept.shape[-1]
-            kept.view(-1, width).index_copy_(0, slots, new.reshape(-1, width))
-
-    def attention_plan(
-        self, reads: Sequence[Reads], store: KvStore, group: int
-    ) -> list[AttentionGroup]:
-        return plan_groups(reads, store.page_size, group)
+    def attention_plan(self, reads: Sequence[Reads], store: KvStore, group: int) -> list[Stretch]:
+        head_dim = store.keys[0].shape[-1]
+        return plan_stretches(reads, store.page_size, group, head_dim)
 
     def attend(
-        self, q: torch.Tensor, store: KvStore, layer: int, plan: list[AttentionGroup]
+        self, q: torch.Tensor, store: KvStore, layer: int, plan: list[Stretch]
     ) -> torch.Tensor:
-        keys, values = store.keys[layer], store.values[layer]
-        if len(plan) == 1:
-            return attend_group(q, keys, values, plan[0])
-        out = torch.empty_like(q).flatten(1)
-        for part in plan:
-            out[part.rows] = attend_group(q, keys, values, part)
-        return out
+        kv_heads = store.keys[layer].shape[1]
+        both = _ours(store).both[layer]
+        return attend_stretches(q, both, store.page_size, kv_heads, plan).to(self._dtype)
 
     def argmax(self, x: torch.Tensor) -> tuple[HostInts, HostFloats]:
-        values, places = x.max(-1)
-        ids: HostInts = places.numpy()
-        return ids, self.host(values)
+        # NumPy's is several times as fast as torch's along a large vocabulary.
+        host = self.host(x)
+        ids: HostInts = host.argmax(-1)
+        return ids, host[np.arange(len(ids)), ids]
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    """`x` [R, N] times its sigmoid."""
+    # torch takes the last elements of a stretch by another formula. A stretch is a row, unless the
+    # array is so large that threads share it: where they cut depends on the number of rows.
+    rows = max(1, (_ONE_THREAD - 1) // x.shape[1])
+    if len(x) <= rows:
+        return torch.nn.functional.silu(x)
+    return torch.cat([torch.nn.functional.silu(part) for part in torch.split(x, rows)])
+
+
+def _ours(store: KvStore) -> CpuKvStore:
+    # INVARIANT: a backend is given the stores that it made.
+    assert isinstance(store, CpuKvStore)
+    return store

@@ -137,9 +137,10 @@ def _product(weight: torch.Tensor, *, packed: bool) -> Product:
     if not packed:
         return lambda x: torch.nn.functional.linear(x, weight)
     laid_out = torch.ops.mkldnn._reorder_linear_weight(weight, 8)
+    linear = torch.ops.mkldnn._linear_pointwise.default
 
     def product(x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, laid_out, None, "none", [], "")
+        out: torch.Tensor = linear(x, laid_out, None, "none", [], "")
         return out
 
     return product

@@ -61,9 +61,9 @@ class CountingBackend(ReferenceBackend):
         self.weights += np.unique(weight.reshape(-1, weight.shape[-1]), axis=0).size
         return super().rms_norm(x, weight, eps)
 
-    def write_kv(self, store: KvStore, layer: int, slots: Array, k: Array, v: Array) -> None:
-        self.caches += k.size + v.size
-        super().write_kv(store, layer, slots, k, v)
+    def write_kv(self, store: KvStore, layer: int, slots: Array, kv: Array) -> None:
+        self.caches += kv.size
+        super().write_kv(store, layer, slots, kv)
 
     def attention_plan(self, reads: Sequence[Reads], store: KvStore, group: int) -> Array:
         return reads, super().attention_plan(reads, store, group)

@@ -219,12 +219,12 @@ class LateBlock(BlockDraft):
     """The block is turned as if it stood one position further on."""
 
     def block(self, anchors: Sequence[Anchor], store: KvStore) -> Array:
-        right = self._rope_table
-        self._rope_table = tuple(part.roll(-1, 0) for part in right)
+        right = self.rope_table
+        self.rope_table = tuple(part.roll(-1, 0) for part in right)
         try:
             return super().block(anchors, store)
         finally:
-            self._rope_table = right
+            self.rope_table = right
 
 
 class DeafMarkov(BlockDraft):

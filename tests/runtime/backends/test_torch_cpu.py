@@ -108,14 +108,16 @@ def test_h1_elementwise_functions_do_not_depend_on_the_array_around(size: int, d
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("width", [2, 36, 56, 72, 200])
-def test_h1_norms_and_swiglu_do_not_depend_on_the_other_rows(width: int, dtype: str) -> None:
+def test_h1_norms_and_swiglu_do_not_depend_on_the_other_rows(
+    width: int, dtype: str, threads: int
+) -> None:
     backend = TorchCpuBackend(dtype)  # type: ignore[arg-type]
     x = backend.parameter(random(1100, 2 * width))
     weight = backend.parameter(random(2 * width, seed=1))
     for function in (backend.swiglu, lambda x: backend.rms_norm(x, weight, 1e-6)):
         together = function(x)
-        for row in (0, 3, 1098, 1099):
-            assert torch.equal(together[row : row + 1], function(x[row : row + 1].clone()))
+        for row in (0, 3, *range(300, 800), 1098, 1099):
+            assert torch.equal(together[row : row + 1], function(x[row : row + 1].clone())), threads
         assert torch.equal(together[5:12], function(x[5:12].clone()))
 
 
@@ -167,17 +169,14 @@ def test_g1_g3_rope_equals_transformers(kind: str) -> None:
 
 def filled(backend: TorchCpuBackend, length: int, pages: list[int]) -> tuple[KvStore, KvStore]:
     """A store of the backend and one of the oracle with equal content, NaN where nobody wrote."""
-    k, v = random(length, 2, 12, seed=5), random(length, 2, 12, seed=6)
+    kv = backend.parameter(random(length, 4, 12, seed=5))
     slots = [pages[at // PAGE] * PAGE + at % PAGE for at in range(length)]
     ours = backend.kv_store(1, 12, PAGE, 2, 12)
     for tensor in (*ours.keys, *ours.values):
         tensor.fill_(torch.nan)
-    k, v = backend.parameter(k), backend.parameter(v)
-    backend.write_kv(ours, 0, backend.slots(slots, ours), k, v)
+    backend.write_kv(ours, 0, backend.slots(slots, ours), kv)
     oracle = REFERENCE.kv_store(1, 12, PAGE, 2, 12)
-    REFERENCE.write_kv(
-        oracle, 0, REFERENCE.slots(slots, oracle), REFERENCE.parameter(k), REFERENCE.parameter(v)
-    )
+    REFERENCE.write_kv(oracle, 0, REFERENCE.slots(slots, oracle), REFERENCE.parameter(kv))
     return ours, oracle
 
 
