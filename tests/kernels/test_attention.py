@@ -89,9 +89,11 @@ def test_a_request_that_only_fills_up_the_batch(plain_bench: Bench) -> None:
     one.assert_right()
 
 
+# Splits that end where the table does, and such as reach beyond it.
+@pytest.mark.parametrize("split", [64, 128])
 @pytest.mark.parametrize("wrong", [(0, 193), (-1, 5), (9, 8), (-5, -2), (0, 2**31 - 1)])
-def test_a_range_that_is_none_is_seen(wrong: Range, plain_bench: Bench) -> None:
-    one = Pass(Case(80), [ranges(100, 4)])
+def test_a_range_that_is_none_is_seen(wrong: Range, split: int, plain_bench: Bench) -> None:
+    one = Pass(Case(80, split=split), [ranges(100, 4)])
     arrays = one.place_on(plain_bench)
     for name, value in zip(("begins", "ends"), wrong, strict=True):
         bounds = one.content()[name]

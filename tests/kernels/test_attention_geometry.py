@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from dspark.kernels.attention_geometry import HEAD_DIMS, SPLIT, attention_geometry
 from dspark.kernels.errors import LaunchError
 from dspark.kernels.host.build import environment
-from dspark.kernels.host.report import KernelFault, Report
+from dspark.kernels.host.report import KernelFault, Report, Traffic
 from dspark.kernels.signatures import kernels_in
 from tests.support.attention_case import Case, Pass, ranges
 from tests.support.kernel_bench import Bench
@@ -101,6 +102,11 @@ def moved(reports: list[Report]) -> int:
     )
 
 
+def moving(traffic: Mapping[str, Traffic]) -> set[str]:
+    """The arrays that were touched at all."""
+    return {name for name, each in traffic.items() if each.requested}
+
+
 def kept(one: Pass, positions: int) -> int:
     """Bytes of so many positions' keys, or values."""
     return positions * one.case.kv_heads * one.case.size * 2
@@ -130,9 +136,21 @@ def test_a_short_context_needs_no_second_pass(plain_bench: Bench) -> None:
 
     attended, combined = one.run(plain_bench)
 
-    assert "partial" not in attended.writes or not attended.writes["partial"].requested
     assert one.q.size * 2 == attended.reads["q"].requested == attended.writes["out"].requested
-    assert "partial" not in combined.reads or not combined.reads["partial"].requested
+    assert {"out"} == moving(attended.writes)
+    assert {"begins", "ends"} == moving(combined.reads)
+
+
+def test_a_range_beyond_the_splits_moves_nothing(plain_bench: Bench) -> None:
+    class Fewer(Case):
+        splits = 2
+
+    one = Pass(Fewer(80, width=1), [[(0, 129)]])
+    assert one.case.splits * one.case.split < 129 < one.case.table_pages * one.case.page_size
+
+    attended, _ = one.run(plain_bench)
+
+    assert {"begins", "ends"} == moving(attended.reads)
 
 
 def test_decoding_moves_little_else(plain_bench: Bench) -> None:

@@ -1,146 +1,121 @@
-"""Broken kernels, one line each: whatever a kernel needs, a test notices when it is gone."""
+"""What `scripts/mutants` breaks, and whether it tells what is noticed from what is not."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
+import json
+from collections import deque
 from pathlib import Path
 
 import pytest
 
 from dspark.kernels.signatures import FOLDER
+from scripts import kernel_mutants
+from scripts.kernel_mutants import Job, Outcome, Pool, examine, problem, updated
+from tests.kernels.mutants import EQUIVALENT, KILLERS, MUTANTS
+from tests.support.kernel_mutation import TESTS, TEXTS, Mutant, Verdict, about
 
-MUTANTS = [
-    # ------------------------------------------------------------------------------- norm.cu
-    ("norm", "  __syncthreads();\n", ""),
-    ("norm", "squares = warp_sum(squares);", ""),
-    ("norm", "if (lane == 0) partial[warp] = squares;", "partial[warp] = squares;"),
-    ("norm", "partial[warp] = squares", "partial[0] = squares"),
-    ("norm", "w < static_cast<int>(blockDim.x / 32)", "w < static_cast<int>(blockDim.x / 32) - 1"),
-    ("norm", "w < static_cast<int>(blockDim.x / 32)", "w < 32"),
-    (
-        "norm",
-        "  for (int i = threadIdx.x; i < vectors; i += blockDim.x) {\n    uint4",
-        "  { int i = threadIdx.x;\n    uint4",
-    ),
-    (
-        "norm",
-        "i < vectors; i += blockDim.x) {\n    float v[8], w[8]",
-        "i < vectors + 1; i += blockDim.x) {\n    float v[8], w[8]",
-    ),
-    ("norm", "kept[i] = packed;", "kept[0] = packed;"),
-    ("norm", "packed = pack_bf16x8(v);\n      sums[i] = packed;", "sums[i] = pack_bf16x8(v);"),
-    ("norm", "      unpack_bf16x8(packed, v);\n    }", "    }"),
-    ("norm", "sums[i] = packed;", ""),
-    ("norm", "to_float(to_bf16(v[j] * scale)) * w[j]", "v[j] * scale * w[j]"),
-    ("norm", "total / width + eps", "total / width"),
-    ("norm", "total / width + eps", "total + eps"),
-    ("norm", "reinterpret_cast<uint4*>(out) + row", "reinterpret_cast<uint4*>(out)"),
-    # ------------------------------------------------------------------------------- rows.cu
-    ("rows", "id >= 0 && id < entries", "id < entries"),
-    ("rows", "id >= 0 && id < entries", "id >= 0"),
-    ("rows", "id < entries", "id <= entries"),
-    ("rows", "known ? from[i] : nothing", "from[i]"),
-    ("rows", "(known ? id : 0)", "id"),
-    ("rows", "i < vectors; i += blockDim.x", "i < 32; i += blockDim.x"),
-    ("rows", "i / vectors * vectors + i", "2 * i"),
-    ("rows", "from[at + vectors]", "from[at + 1]"),
-    ("rows", "gridDim.x) * blockDim.x;", "1) * blockDim.x;"),
-    (
-        "rows",
-        "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count",
-        "threadIdx.x; i < count",
-    ),
-    ("rows", "i < count", "i < count - 1"),
-    ("rows", "__expf(-gate[j])", "__expf(gate[j])"),
-    # ------------------------------------------------------------------------------- rope.cu
-    ("rope", "slot / page_size, place", "slot / page_size * 0, place"),
-    ("rope", "slot % page_size", "slot / page_size"),
-    ("rope", "position >= 0 && position < positions", "position < positions"),
-    ("rope", "position >= 0 && position < positions", "position >= 0"),
-    ("rope", "position < positions", "position <= positions"),
-    ("rope", "known && part < kParts", "known"),
-    ("rope", "part < kParts;\n    const bool is_query", "true;\n    const bool is_query"),
-    ("rope", "turn[kHalf / 4]", "turn[0]"),
-    ("rope", "cosine[j] = sine[j] = __int_as_float(0x7fffffff)", "cosine[j] = 1.f, sine[j] = 0.f"),
-    ("rope", "first += gridDim.y * together", "first += items"),
-    ("rope", "first = blockIdx.y * together", "first = 0"),
-    ("rope", "item < items && part < kParts", "part < kParts"),
-    ("rope", "other = 4; other > 0", "other = 2; other > 0"),
-    ("rope", "    if (!mine) continue;\n", ""),
-    ("rope", "item >= heads + kv_heads", "item >= heads + kv_heads + 1"),
-    ("rope", "(item - heads) % kv_heads", "0"),
-    ("rope", "(is_value ? values : keys)", "keys"),
-    ("rope", "* kv_heads + kv) * page_size", "+ kv) * page_size"),
-    ("rope", "is_query ? q_weight : k_weight", "q_weight"),
-    ("rope", "squares / kDim + eps", "squares / kHalf + eps"),
-    ("rope", "a[j] = u * cosine[j] - v * sine[j]", "a[j] = u * cosine[j] + v * sine[j]"),
-    ("rope", "b[j] = v * cosine[j] + u * sine[j]", "b[j] = v * cosine[j]"),
-    ("rope", "if (!is_value) {", "{"),
-    ("rope", "reinterpret_cast<uint4*>(to)[part + kParts] = right;", ""),
-    ("rope", "right = from[kParts]", "right = from[0]"),
-    ("rope", "weight[kParts]", "weight[0]"),
-    # ------------------------------------------------------------------------------ round.cu
-    ("round", "lengths[request] + index", "lengths[request] + index + 1"),
-    ("round", "index < rows_of[request] && ", ""),
-    ("round", " && position / page_size < table_pages", ""),
-    ("round", "position / page_size < table_pages", "position / page_size <= table_pages"),
-    ("round", "used ? position : 0", "position"),
-    ("round", "scratch + row", "scratch"),
-    ("round", "request * table_pages + position / page_size", "position / page_size"),
-    ("round", "+ position % page_size", ""),
-    ("round", "row += gridDim.x * blockDim.x", "row += rows"),
-    ("round", "rows_of[request] - 1", "width - 1"),
-    ("round", "i < drafts && choice", "i < drafts + 1 && choice"),
-    ("round", "choice[i] >= 0 && ", ""),
-    ("round", "mine[i + 1] == choice[i]", "mine[i] == choice[i]"),
-    ("round", "__ffs(~votes) - 1", "__ffs(~votes)"),
-    ("round", "votes != kFullWarp", "true"),
-    ("round", "    accepted += 32;\n", "    break;\n"),
-    ("round", "drafts < 0 ? 0 : accepted + 1", "accepted + 1"),
-    ("round", "i < count ? choice[i] : -1", "choice[i]"),
-    ("round", "i = lane; i < width", "i = lane; i < 32"),
-    ("round", "if (lane == 0) kept", "kept"),
-    ("round", "  if (request >= requests) return;\n", ""),
-    ("round", "if (count == 0) continue;", ""),
-    ("round", "lengths[request] += count", "lengths[request] += width"),
-    ("round", "width + count - 1]", "width + count]"),
-    ("round", "request += gridDim.x * blockDim.x", "request += requests"),
-]
-TESTS = {
-    "norm": "test_norm.py",
-    "rows": "test_rows.py",
-    "rope": "test_rope.py",
-    "round": "test_round.py",
-}
+KNOWN = "id >= 0 && id < entries"
 
 
-def outcome(test: str, kernels: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test],
-        env=os.environ | {"DSPARK_MUTANT": str(kernels)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_every_mutant_is_a_change_of_its_file() -> None:
+    every = [*MUTANTS, *EQUIVALENT]
+
+    assert [] == [each for each in every if each.line not in TEXTS[each.file]]
+    assert [] == [each for each in every if each.line == each.broken]
+    assert len(every) == len({(each.file, str(each)) for each in every})
+
+
+def test_every_source_has_tests_and_mutants() -> None:
+    assert {file.name for file in FOLDER.glob("*.cu")} == set(TESTS)
+    assert set(TEXTS) == {each.file for each in MUTANTS}
+    assert [] == [test for file in TEXTS for test in about(file) if not Path(test).is_file()]
+
+
+def test_every_mutant_was_noticed_by_a_test_that_is_about_its_file() -> None:
+    killers = json.loads(KILLERS.read_text("utf-8"))
+
+    assert {each.file: [] for each in MUTANTS}.keys() == killers.keys()
+    for file, found in killers.items():
+        assert [str(each) for each in MUTANTS if each.file == file] == list(found)
+        assert {test.partition("::")[0] for test in found.values()} <= set(about(file))
+
+
+def test_a_headers_tests_are_those_of_all_that_include_it() -> None:
+    assert ("tests/kernels/test_gemm.py",) == about("gemm.cuh")
+    assert set(about("sampling.cu") + about("round.cu")) == set(about("choices.cuh"))
+    assert set(about("best.cuh")) > set(about("choices.cuh") + about("gemm.cuh"))
+
+
+def outcome(mutant: Mutant | None, failed: str | None = None, fault: str = "") -> Outcome:
+    return Outcome(Job(mutant, ("test_x.py",)), Verdict(failed, fault), "")
+
+
+def test_what_is_a_problem() -> None:
+    harmless = next(iter(EQUIVALENT))
+
+    assert "nobody notices" == problem(outcome(MUTANTS[0]))
+    assert "" == problem(outcome(MUTANTS[0], failed="test_x"))
+    assert "it does not compile" == problem(outcome(MUTANTS[0], "test_x", "it does not compile"))
+    assert "test_x fails unbroken" == problem(outcome(None, failed="test_x"))
+    assert "" == problem(outcome(None)) == problem(outcome(harmless))
+    assert "not equivalent" in problem(outcome(harmless, failed="test_x"))
+
+
+def test_killers_of_what_is_gone_are_forgotten() -> None:
+    first, second = MUTANTS[:2]
+    old = {first.file: {"gone": "test_a", str(second): "test_b", str(first): "test_c"}, "x.cu": {}}
+
+    new = updated(old, {first: "test_d"})
+
+    assert {first.file: {str(first): "test_d", str(second): "test_b"}} == new
+    assert [str(first), str(second)] == list(new[first.file])
+
+
+def test_a_name_of_no_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == kernel_mutants.main(["nothing.cu"])
+    assert "there are mutants of attention.cu, " in capsys.readouterr().out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "line", "broken"), MUTANTS, ids=[str(number) for number in range(len(MUTANTS))]
-)
-def test_a_broken_kernel_is_noticed(file: str, line: str, broken: str, tmp_path: Path) -> None:
-    text = (FOLDER / f"{file}.cu").read_text(encoding="utf-8")
-    assert line in text
-    kernels = tmp_path / "kernels"
-    kernels.mkdir()
-    for other in FOLDER.glob("*.cu"):
-        shutil.copy(other, kernels)
-    (kernels / f"{file}.cu").write_text(text.replace(line, broken, 1), encoding="utf-8")
+def test_what_is_noticed_is_told_from_what_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed, harmless, no_code, crashes, hangs = (
+        Mutant("rows.cu", KNOWN, broken)
+        for broken in (
+            "id >= 0 && id <= entries",
+            "0 <= id && id < entries",
+            "id >= 0 &&",
+            "(__builtin_trap(), true)",
+            "[] { for (;;) {} return true; }()",
+        )
+    )
+    # Neither notices by itself: the one does not look at ids, the other is gone.
+    recorded = {
+        "rows.cu": {
+            str(noticed): "tests/kernels/test_rows.py::test_silu_mul[seed0]",
+            str(harmless): "tests/kernels/test_rows.py::test_gone",
+        }
+    }
+    pool = Pool(tmp_path, 2)
 
-    run = outcome(str(Path(__file__).parent / TESTS[file]), kernels)
+    found = {
+        each.job.mutant: each
+        for each in examine(pool, [noticed, harmless, no_code, crashes], recorded)
+    }
+    monkeypatch.setattr("scripts.kernel_mutants.PATIENCE_S", 2.0)
+    (late,) = pool.run(deque([Job(hangs, about("rows.cu"))]))
 
-    # 1: tests ran and one failed. Anything else says nothing about the mutant.
-    assert 1 == run.returncode, run.stdout + run.stderr
+    seen_by = "tests/kernels/test_rows.py::test_an_id_that_is_not_there_is_seen[seed0]"
+    assert seen_by == found[noticed].verdict.failed
+    problems = {each: problem(outcome) for each, outcome in found.items()}
+    assert {
+        None: "",
+        noticed: "",
+        harmless: "nobody notices",
+        no_code: "it does not compile",
+        crashes: "it ended with -4",
+    } == problems
+    assert "error: expected primary-expression" in found[no_code].log
+    assert "it takes more than 2 s" == problem(late)
+    assert ["unbroken"] == [each.name for each in tmp_path.iterdir()]
