@@ -64,7 +64,7 @@ def plain(repository: Path) -> list[list[int]]:
 @pytest.mark.parametrize(
     "drafts", [0, pytest.param(1, marks=pytest.mark.slow), 2, *SLOW_LENGTHS, BLOCK]
 )
-def test_greedy_text_is_the_targets_own(
+def test_l3_greedy_text_is_the_targets_own(
     drafts: int, plain: list[list[int]], repository: Path
 ) -> None:
     made = engine(simulator(repository), drafts=drafts)
@@ -466,7 +466,7 @@ def test_sizes_with_kernels_have_no_trouble() -> None:
     assert "up to 512 rows a round, 6 for each request" == rows.values["expected"]
 
 
-def test_an_engine_is_not_made_for_what_no_kernel_takes(repository: Path) -> None:
+def test_l5_an_engine_is_not_made_for_what_no_kernel_takes(repository: Path) -> None:
     with pytest.raises(WeightError, match="`max_batch` is `90`, and the kernels take up to 512"):
         engine(simulator(repository), max_batch=90)
 
