@@ -39,6 +39,7 @@ class CupyDriver:
         # Not the default stream, which cannot be captured.
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._modules: dict[Path, Any] = {}
+        self._has_library: bool | None = None
 
     @contextmanager
     def _here(self, stream: Any = None) -> Iterator[None]:
@@ -101,6 +102,15 @@ class CupyDriver:
         with self._here():
             values: npt.NDArray[Any] = handle.get(stream=self._stream)
             return values
+
+    @property
+    def has_library(self) -> bool:
+        # A build of torch for CPUs is installed as often as not, and would take no array of CuPy's.
+        if self._has_library is None:
+            import torch
+
+            self._has_library = torch.cuda.is_available()
+        return self._has_library
 
     def library_stream(self) -> AbstractContextManager[object]:
         import torch

@@ -85,6 +85,11 @@ class Driver(Protocol):
         """The array's content, once all work put on the device is done."""
         ...
 
+    @property
+    def has_library(self) -> bool:
+        """Whether torch computes on this device too."""
+        ...
+
     def library_stream(self) -> AbstractContextManager[object]:
         """What torch's work on arrays runs inside, so that it comes between the launches."""
         ...

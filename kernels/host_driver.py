@@ -93,6 +93,10 @@ class HostDriver:
     def read(self, handle: Handle) -> npt.NDArray[Any]:
         return np.array(handle)
 
+    @property
+    def has_library(self) -> bool:
+        return True
+
     def library_stream(self) -> AbstractContextManager[object]:
         return nullcontext()
 

@@ -70,7 +70,7 @@ def troubles(device: Device, dtype: Dtype) -> Iterator[Trouble]:
     )
 
     if dtype != "bfloat16":
-        reason, remedy = f"its kernels do not compute in {dtype}", "leave out --dtype"
+        reason, remedy = "its kernels compute in bfloat16 only", "leave out --dtype"
         yield Trouble("device-unavailable", {"device": device, "reason": reason, "remedy": remedy})
     machine = look()
     # First of all what no installation cures.

@@ -132,6 +132,9 @@ def _as_json(costs: Costs) -> dict[str, dict[str, dict[str, int]]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the table; returns 1 where something is wrong with it."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
     compiler = open_compiler()
     toolkit = "{}.{}".format(*compiler.nvrtc.version)
     costs = measure(compiler)

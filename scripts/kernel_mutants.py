@@ -170,6 +170,9 @@ def updated(killers: Killers, found: Mapping[Mutant, str]) -> Killers:
 
 def main(arguments: Sequence[str]) -> int:
     """Prints what nobody notices; returns 1 if there is any of it, 2 for a name of no file."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
     files = [each for each in arguments if each != "--write"]
     known = {mutant.file for mutant in MUTANTS}
     if not known.issuperset(files):

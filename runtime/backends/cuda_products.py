@@ -14,8 +14,8 @@ from dspark.kernels.launch import Device
 from dspark.runtime.backends.cuda_scratch import Scratch
 
 WIDE = 65
-"""From this many rows on a product is torch's, outside rounds: ours reads the weights once for
-every 16 rows."""
+"""From this many rows on a product is torch's, outside rounds and where torch has the device. Ours
+reads the weights once for every 16 rows."""
 
 _BF16 = 2
 
@@ -54,7 +54,7 @@ class Products:
             self._in_round = False
 
     def _is_wide(self, rows: int) -> bool:
-        return rows >= WIDE and not self._in_round
+        return rows >= WIDE and not self._in_round and self._device.driver.has_library
 
     def linear(self, x: DeviceArray, weight: CudaLinear) -> DeviceArray:
         rows, n = x.shape[0], weight.outputs

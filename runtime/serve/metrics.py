@@ -125,7 +125,7 @@ class _EngineFigures(Collector):
             ("completion_tokens", "Tokens decoded.", counts.completion_tokens),
             ("passes", "Passes of the target.", counts.passes),
             ("graph_rounds", "Rounds on a GPU that ran as a graph.", counts.graph_rounds),
-            ("eager_rounds", "Those that ran launch by launch.", counts.eager_rounds),
+            ("eager_rounds", "Rounds on a GPU that ran launch by launch.", counts.eager_rounds),
         ):
             yield CounterMetricFamily(f"dspark_engine_{name}", help_text, value)
         spent = CounterMetricFamily(

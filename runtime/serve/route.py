@@ -67,6 +67,9 @@ def _repo(data: bytes) -> str | None:
         body = parse_body(data)
     except ApiError:
         return None
+    if isinstance(body, dict) and _CHECKPOINT in body and not CONFIG_KEYS.isdisjoint(body):
+        message = "`checkpoint` names a repo, and the other keys are a config: send one of the two"
+        raise ApiError(400, message, code="invalid_value", param=_CHECKPOINT)
     # One key that the router reads is evidence of a config; an empty one is refused as such.
     if not isinstance(body, dict) or not body or not CONFIG_KEYS.isdisjoint(body):
         return None

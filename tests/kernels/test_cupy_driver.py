@@ -210,3 +210,14 @@ def test_memory_that_is_not_there(device: Device) -> None:
 
     says = "2002000 bytes were asked for (keys of layer 3), and the GPU has 10 of 1000 left"
     assert says == str(caught.value)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_torch_is_asked_whether_it_computes_here(
+    device: Device, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: bool(asked.append(1)) or there)
+
+    assert [there, there] == [device.driver.has_library for _ in range(2)]
+    assert [1] == asked

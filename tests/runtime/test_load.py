@@ -669,7 +669,7 @@ def test_a_gpu_that_is_full_is_named(repository: Path, monkeypatch: pytest.Monke
 def test_a_format_without_kernels_is_refused(target: Path) -> None:
     found, _, message = refusal(target, device="cuda", dtype="float32")
     assert "B003" == found
-    assert "its kernels do not compute in float32" in message
+    assert "its kernels compute in bfloat16 only" in message
     # The format is the user's to change, so it comes before a GPU that is not there.
     assert "no NVIDIA driver" not in message
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dspark.kernels.errors import AllocatedUnderGraph, GraphError
+from dspark.kernels.host_driver import HostDriver
 from dspark.runtime.backends.reference import ReferenceBackend
 from dspark.runtime.backends.torch_cpu import TorchCpuBackend
 from dspark.runtime.confidence import ConfidenceSchedule
@@ -408,6 +409,15 @@ def test_a_round_of_many_rows_stays_with_our_kernels(
 
     assert round_of(made).graphs.replayed > 0
     assert [plain[0], plain[2]] == [found[0], found[2]]
+
+
+def test_without_torch_on_the_device_prompts_go_through_our_kernels(
+    plain: list[list[int]], repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dspark.runtime.backends.cuda_products.WIDE", 7)
+    monkeypatch.setattr(HostDriver, "has_library", False)
+    monkeypatch.delattr(HostDriver, "library_stream")
+    assert plain == texts(engine(simulator(repository)).generate(PROMPTS, greedy(COUNT)))
 
 
 def test_a_capture_lets_no_library_in(repository: Path) -> None:

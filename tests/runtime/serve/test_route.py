@@ -54,7 +54,6 @@ def test_a_config_gets_the_routers_decision(server: Served) -> None:
         ('{"markov_rank": 1, "markov_rank": 2}', "E003"),
         ('{"block_size": 7,}', "E002"),
         ("[]", "E004"),
-        ('{"checkpoint": "a/b", "model_type": "qwen3"}', "E101"),
     ],
 )
 def test_a_config_is_judged_as_it_was_written(server: Served, body: str, rule: str) -> None:
@@ -195,3 +194,15 @@ def test_a_hub_that_never_answers_holds_nothing_up(monkeypatch: pytest.MonkeyPat
         assert (429, "queue_full") == ask()
         released.set()
         eventually(lambda: ask()[0] != 429)
+
+
+def test_a_repo_beside_a_config_is_refused(server: Served) -> None:
+    """Whichever of the two were taken, the other would be ignored."""
+    body = {"architectures": ["Qwen3DSparkModel"], "checkpoint": "a/b"}
+
+    answer = server.http.post("/v1/route", json=body)
+
+    assert 400 == answer.status_code
+    error = answer.json()["error"]
+    assert ("invalid_value", "checkpoint") == (error["code"], error["param"])
+    assert "the other keys are a config: send one of the two" in error["message"]
