@@ -68,7 +68,7 @@ def plain(repository: Path) -> list[list[int]]:
 def test_l3_greedy_text_is_the_targets_own(
     drafts: int, plain: list[list[int]], repository: Path
 ) -> None:
-    made = engine(simulator(repository), drafts=drafts)
+    made = engine(simulator(repository, "checked" if drafts == 3 else "fast"), drafts=drafts)
 
     assert plain == texts(made.generate(PROMPTS, greedy(COUNT)))
 
@@ -150,7 +150,8 @@ def test_drafts_are_those_of_float64(kind: str, drafts: int, repository: Path) -
     if config.draft_vocab_size < config.vocab_size:
         kept = torch.arange(config.vocab_size)[config.vocab_size - config.draft_vocab_size :]
         weights["d2t"] = kept - torch.arange(config.draft_vocab_size)
-    made = engine(simulator(repository), config, draft_weights=weights, drafts=drafts)
+    backend = simulator(repository, "checked" if drafts == 2 else "fast")
+    made = engine(backend, config, draft_weights=weights, drafts=drafts)
     ids = [made.submit(prompt, greedy(9)) for prompt in PROMPTS]
     made.step()
     requests = [made._requests[each] for each in ids]
@@ -205,7 +206,10 @@ DRAWN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schedule", [False, True])
-def test_the_same_seed_draws_what_the_host_draws(schedule: bool, repository: Path) -> None:
+@pytest.mark.parametrize("mode", ["fast", pytest.param("checked", marks=pytest.mark.slow)])
+def test_the_same_seed_draws_what_the_host_draws(
+    mode: str, schedule: bool, repository: Path
+) -> None:
     """Requests of every kind in one batch; a wrong number anywhere changes what follows."""
     wanted = [
         SamplingParams(max_tokens=7, seed=number, ignore_eos=True, **each)
@@ -216,7 +220,7 @@ def test_the_same_seed_draws_what_the_host_draws(schedule: bool, repository: Pat
     if schedule:
         rates = ((1, 100.0), (8, 60.0), (40, 20.0))
         changes["schedule"] = ConfidenceSchedule(rates, (1.5, 0.5))
-    made = engine(simulator(repository), **changes)
+    made = engine(simulator(repository, mode), **changes)
 
     found = made.generate(prompts, wanted)
 

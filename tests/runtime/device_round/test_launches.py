@@ -27,7 +27,7 @@ PROMPT = [1, 2, 3, 4, 5]
 
 @pytest.mark.parametrize(("name", "batch"), [*((name, 1) for name in DRAFTS), ("dspark", 4)])
 def test_a_round_launches_what_its_cost_says(name: str, batch: int, repository: Path) -> None:
-    backend, pair = simulator(repository, "fast"), trained.plan(name)
+    backend, pair = simulator(repository), trained.plan(name)
     config = trained.draft_config(name)
     target = Qwen3Target(
         backend,

@@ -40,9 +40,9 @@ class ScriptedWalk(Walk):
         return Walked(chances)
 
 
-def scripted(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def scripted(repository: Path, monkeypatch: pytest.MonkeyPatch, mode: str = "fast") -> Engine:
     monkeypatch.setattr("dspark.runtime.device_round.round.Walk", ScriptedWalk)
-    return engine(simulator(repository), drafts=DRAFTS)
+    return engine(simulator(repository, mode), drafts=DRAFTS)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def truths(repository: Path) -> list[list[int]]:
 def test_i3_every_pattern_is_accepted_as_it_is_and_the_text_stays(
     truths: list[list[int]], repository: Path, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    made = scripted(repository, monkeypatch)
+    made = scripted(repository, monkeypatch, "checked" if reverse else "fast")
     scratch = round_of(made)._backend.scratch
     ids = [made.submit(prompt, GREEDY) for prompt in PROMPTS]
     text: dict[int, list[int]] = {request: [] for request in ids}

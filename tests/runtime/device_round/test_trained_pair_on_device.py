@@ -26,7 +26,7 @@ NEAR = 2.0**-4
 def on_the_simulator(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     """`--device cuda` finds a GPU, which is the simulator."""
     monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
-    monkeypatch.setattr(devices, "open_gpu", lambda: simulator(repository, "fast").device)
+    monkeypatch.setattr(devices, "open_gpu", lambda: simulator(repository).device)
 
 
 def said(draft: str | None, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
