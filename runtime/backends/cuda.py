@@ -21,7 +21,7 @@ from dspark.kernels.gemm_geometry import MOST_ROWS
 from dspark.kernels.launch import Device
 from dspark.runtime.backends.base import HostFloats, HostInts, KvStore, Reads
 from dspark.runtime.backends.cuda_attention import Run, attend, plan_runs
-from dspark.runtime.backends.cuda_products import CudaLinear, Products
+from dspark.runtime.backends.cuda_products import CudaLinear, Products, launches_over
 from dspark.runtime.backends.cuda_scratch import Scratch
 from dspark.runtime.backends.rope import Rope, inverse_frequencies
 
@@ -199,13 +199,13 @@ class CudaBackend:
         whole = self.scratch.empty("features", (rows * taps * width,))
         chunks = [
             whole.rows(begin * taps * width, end * taps * width).reshape(taps, end - begin, width)
-            for begin, end in _sixteens(rows)
+            for begin, end in launches_over(rows)
         ]
         return Features(chunks, (rows, taps * width))
 
     def tap(self, room: Features, number: int, x: DeviceArray) -> None:
         ids = self.scratch.filled("sixteen", range(MOST_ROWS))
-        for chunk, (begin, end) in zip(room.chunks, _sixteens(x.shape[0]), strict=True):
+        for chunk, (begin, end) in zip(room.chunks, launches_over(x.shape[0]), strict=True):
             out = chunk.rows(number, number + 1).reshape(end - begin, x.shape[1])
             self._gather(x.rows(begin, end), ids.rows(0, end - begin), out)
 
@@ -215,7 +215,7 @@ class CudaBackend:
     def linear_features(self, features: Features, weight: CudaLinear) -> DeviceArray:
         rows = features.shape[0]
         out = self.scratch.empty("product", (rows, weight.outputs))
-        for chunk, (begin, end) in zip(features.chunks, _sixteens(rows), strict=True):
+        for chunk, (begin, end) in zip(features.chunks, launches_over(rows), strict=True):
             self.products.panels(chunk, out.rows(begin, end), weight)
         return out
 
@@ -237,7 +237,3 @@ def _bits(tensor: Any) -> Any:
 def _threads(width: int) -> int:
     """Whole warps, one vector of eight values a thread, up to what the kernels take."""
     return min(256, -(-width // 256) * 32)
-
-
-def _sixteens(rows: int) -> list[tuple[int, int]]:
-    return [(begin, min(begin + MOST_ROWS, rows)) for begin in range(0, rows, MOST_ROWS)]

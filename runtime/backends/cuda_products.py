@@ -35,6 +35,18 @@ class CudaLinear:
     def inputs(self) -> int:
         return self.weights.shape[1]
 
+    @property
+    def with_bias(self) -> tuple[DeviceArray, DeviceArray]:
+        """Weight and bias of a head that has one by the tensors its draft takes."""
+        # INVARIANT: nobody asks another.
+        assert self.bias is not None
+        return self.weights, self.bias
+
+
+def launches_over(rows: int) -> list[tuple[int, int]]:
+    """From which row to before which, for each launch of kernels that take `MOST_ROWS` of them."""
+    return [(begin, min(begin + MOST_ROWS, rows)) for begin in range(0, rows, MOST_ROWS)]
+
 
 class Products:
     """Each function returns an array of `scratch`, valid until the next of the same name."""
@@ -62,15 +74,15 @@ class Products:
         if self._is_wide(rows):
             self._wide(x, weight, out)
         elif weight.bias is None:
-            self._narrow("gemm", x, weight, (), out, (n, weight.inputs))
+            self._narrow("gemm", x, weight, (), out)
         else:
-            self._narrow("gemm_bias", x, weight, (weight.bias,), out, (n, weight.inputs))
+            self._narrow("gemm_bias", x, weight, (weight.bias,), out)
         return out
 
     def logits(self, x: DeviceArray, weight: CudaLinear) -> DeviceArray:
         """In float32."""
         out = self._scratch.empty("logits", (x.shape[0], weight.outputs), "f32")
-        self._narrow("gemm_f32", x, weight, (), out, (weight.outputs, weight.inputs))
+        self._narrow("gemm_f32", x, weight, (), out)
         return out
 
     def add(self, x: DeviceArray, weight: CudaLinear, stream: DeviceArray) -> DeviceArray:
@@ -83,8 +95,7 @@ class Products:
             with self._device.library_stream():
                 _tensor(stream).addmm_(_tensor(x), _tensor(weight.weights).T)
             return stream
-        for begin in range(0, rows, MOST_ROWS):
-            end = min(begin + MOST_ROWS, rows)
+        for begin, end in launches_over(rows):
             part = stream.rows(begin, end)
             arguments = (weight.weights, x.rows(begin, end), part, part, end - begin)
             self._launch("gemm_add", end - begin, n, weight.inputs, (*arguments, n, weight.inputs))
@@ -99,8 +110,7 @@ class Products:
             blocks = -(-rows * n // 8 // 256)
             self._device.kernel("silu_mul")(blocks, 256, (both, out, rows, n))
             return out
-        for begin in range(0, rows, MOST_ROWS):
-            end = min(begin + MOST_ROWS, rows)
+        for begin, end in launches_over(rows):
             arguments = weight.weights, x.rows(begin, end), out.rows(begin, end), end - begin
             self._launch(
                 *("gemm_silu_mul", end - begin, n, weight.inputs, (*arguments, n, weight.inputs)),
@@ -113,8 +123,7 @@ class Products:
         rows, n, k = x.shape[0], weight.outputs, weight.inputs
         best = self._scratch.empty("best", (rows,), "i32")
         top = self._scratch.empty("top", (-(-rows // 4) * 4,), "f32")
-        for begin in range(0, rows, MOST_ROWS):
-            end = min(begin + MOST_ROWS, rows)
+        for begin, end in launches_over(rows):
             count, blocks = end - begin, self._geometry(end - begin, n, k).grid
             values = self._scratch.empty("block values", (count, blocks), "f32")
             places = self._scratch.empty("block places", (count, blocks), "i32")
@@ -137,12 +146,10 @@ class Products:
         weight: CudaLinear,
         between: tuple[DeviceArray, ...],
         out: DeviceArray,
-        numbers: tuple[int, int],
     ) -> None:
-        for begin in range(0, x.shape[0], MOST_ROWS):
-            end = min(begin + MOST_ROWS, x.shape[0])
+        for begin, end in launches_over(x.shape[0]):
             arguments = weight.weights, x.rows(begin, end), *between, out.rows(begin, end)
-            sizes = end - begin, *numbers
+            sizes = end - begin, weight.outputs, weight.inputs
             self._launch(kernel, *sizes, (*arguments, *sizes))
 
     def _launch(

@@ -16,11 +16,10 @@ from dspark.kernels.attention_geometry import SPLIT
 from dspark.runtime.backends.base import KvStore
 from dspark.runtime.backends.cuda import CudaBackend, Features, Rotary
 from dspark.runtime.backends.cuda_attention import Run
-from dspark.runtime.backends.cuda_products import CudaLinear
 from dspark.runtime.confidence import ConfidenceSchedule
 from dspark.runtime.device_round.batch import Sizes
 from dspark.runtime.device_round.state import State
-from dspark.runtime.device_round.walk import Walk, draw_threads
+from dspark.runtime.device_round.walk import Walk, draw_threads, linear_of
 from dspark.runtime.models.block_draft import BlockDraft
 from dspark.runtime.models.config import DecoderConfig
 from dspark.runtime.models.decoder import RowPlan
@@ -101,12 +100,12 @@ class Program:
         if not slots:
             return None
         hidden = self._block(drafting, state, sizes)
-        base = self._backend.logits(hidden, _linear(drafting.model.head))
-        walked = drafting.walk.run(state, sizes, hidden, base)
+        base = self._backend.logits(hidden, linear_of(drafting.model.head))
+        chances = drafting.walk.run(state, sizes, hidden, base)
         self._count(state, sizes)
         if drafting.schedule is not None and drafting.model.config.enable_confidence_head:
             self._cut(drafting, drafting.schedule, state, sizes, hidden)
-        return walked.chances
+        return chances
 
     def _block(self, drafting: Drafting, state: State, sizes: Sizes) -> DeviceArray:
         """Hidden states [requests * drafts, H] of the slots that draft."""
@@ -145,16 +144,15 @@ class Program:
     ) -> None:
         """Lowers `rows_of` to the drafts that pay."""
         model, scratch, device = drafting.model, self._backend.scratch, self._backend.device
-        head, requests, slots = _linear(model.confidence_head), sizes.requests, sizes.drafts
-        # INVARIANT: the head has a bias, by the tensors that the draft takes.
-        assert head.bias is not None
+        weights, bias = linear_of(model.confidence_head).with_bias
+        requests, slots = sizes.requests, sizes.drafts
         width = hidden.shape[1]
         table, rank = hidden, 0
         if model.config.confidence_head_with_markov:
             table, rank = model.markov_table, model.config.markov_rank
         logits = scratch.empty("confidence", (requests, slots), "f32")
         arguments = (
-            *(head.weights.reshape(width + rank), head.bias, table, hidden, state.answer.tokens),
+            *(weights.reshape(width + rank), bias, table, hidden, state.answer.tokens),
             *(logits, requests, table.shape[0], rank, slots, 0, width, slots),
         )
         device.kernel("confidence")(-(-requests * slots // 4), 128, arguments)
@@ -185,7 +183,7 @@ class Program:
     def _accept(
         self, state: State, sizes: Sizes, hidden: DeviceArray, chances: DeviceArray | None
     ) -> None:
-        backend, answer, head = self._backend, state.answer, _linear(self._target.head)
+        backend, answer, head = self._backend, state.answer, linear_of(self._target.head)
         requests, width = sizes.requests, sizes.width
         if state.drawing is None:
             best = backend.products.best(hidden, head)
@@ -283,9 +281,3 @@ class Program:
 def _over(values: int) -> tuple[int, int]:
     """Grid and block of a kernel that takes one value a thread."""
     return -(-values // 256), min(256, -(-values // 32) * 32)
-
-
-def _linear(weight: object) -> CudaLinear:
-    # INVARIANT: `CudaBackend.prepare_linear` made it.
-    assert isinstance(weight, CudaLinear)
-    return weight

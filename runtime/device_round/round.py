@@ -7,9 +7,11 @@ block and decides; here kernels do, so that the host hears of a round once, when
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from dspark.findings import finding
 from dspark.runtime.backends.cuda import CudaBackend
 from dspark.runtime.cache import PagePool
 from dspark.runtime.calibration import ConfidenceRound
@@ -52,8 +54,7 @@ class DeviceRound:
         """Raises `WeightError` where there is no kernel for a size."""
         draft_config = None if models.draft is None else models.draft.config
         for trouble in size_troubles(models.target.config, draft_config, max_batch):
-            message = "`{key}` is `{got}`, and the kernels take {expected}"
-            raise WeightError(message.format_map(trouble.values))
+            raise WeightError(finding(trouble.name, **trouble.values).message)
         backend = models.target.backend
         # INVARIANT: the engine asks for this round only where the backend runs it.
         assert isinstance(backend, CudaBackend)
@@ -215,8 +216,10 @@ def _of_prompt(part: Work) -> int:
     return part.tokens - 1 if part.decides else part.tokens
 
 
-class _Answer:
+class _Answer(NamedTuple):
     """What a round came to, in the host's memory; `state.Answer` has the shapes."""
 
-    def __init__(self, tokens: Ints, out: Ints, rows_of: Ints, kept: Ints) -> None:
-        self.tokens, self.out, self.rows_of, self.kept = tokens, out, rows_of, kept
+    tokens: Ints
+    out: Ints
+    rows_of: Ints
+    kept: Ints

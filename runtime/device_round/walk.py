@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dspark.kernels.arrays import DeviceArray
@@ -20,13 +18,6 @@ _TOGETHER = 16
 _THREADS = 128
 _NO_RANK = 8
 """The rank of a head of zeros, which a draft without a Markov head is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Walked:
-    """`chances` [requests, drafts, vocabulary] of drafts by chance; None where none are drawn."""
-
-    chances: DeviceArray | None
 
 
 class Walk:
@@ -54,10 +45,14 @@ class Walk:
         else:
             self._table, self._w2 = draft.markov_table, draft.markov_bias.weights
 
-    def run(self, state: State, sizes: Sizes, hidden: DeviceArray, base: DeviceArray) -> Walked:
+    def run(
+        self, state: State, sizes: Sizes, hidden: DeviceArray, base: DeviceArray
+    ) -> DeviceArray | None:
         """Puts the drafts of every request behind its newest token in `state.answer.tokens`.
 
         `hidden` [requests * drafts, H] and `base` [requests * drafts, columns] are the slots'.
+        Returns the chances [requests, drafts, vocabulary] that drafts were drawn by, None where
+        none were.
         """
         scratch, drawing, slots = self._backend.scratch, state.drawing, sizes.drafts
         chances = status = None
@@ -71,7 +66,7 @@ class Walk:
                 self._step(state, sizes, hidden, base, slot, begin, end)
             if drawing is not None and chances is not None and status is not None:
                 self._draw(state, sizes, slot, chances, status)
-        return Walked(chances)
+        return chances
 
     def _step(
         self,
@@ -135,11 +130,11 @@ class Walk:
         sizes = count, entries, rank, slots, slot, width, slots, slot
         grid = -(-rank // (_THREADS // 32)), count
         if isinstance(head, GatedHead):
-            weights, bias = _both(head.gate)
+            weights, bias = linear_of(head.gate).with_bias
             gated = weights, bias, self._table, hidden, tokens, latents, *sizes
             self._backend.device.kernel("markov_gated")(grid, _THREADS, gated)
             return latents
-        weights, bias = _both(head.joint)
+        weights, bias = linear_of(head.joint).with_bias
         before, after = (
             scratch.empty(f"state {(slot + later) % 2}", (requests, rank), "f32").rows(begin, end)
             for later in (0, 1)
@@ -182,7 +177,8 @@ def draw_threads(vocab: int) -> int:
     return min(1024, max(64, -(-vocab // 1024) * 32))
 
 
-def _both(linear: CudaLinear) -> tuple[DeviceArray, DeviceArray]:
-    # INVARIANT: these heads have a bias, by the tensors that they take.
-    assert linear.bias is not None
-    return linear.weights, linear.bias
+def linear_of(weight: object) -> CudaLinear:
+    """`weight` as what `CudaBackend.prepare_linear` made of it."""
+    # INVARIANT: the models of this backend hold no other.
+    assert isinstance(weight, CudaLinear)
+    return weight

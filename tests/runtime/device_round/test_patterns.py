@@ -12,7 +12,7 @@ import pytest
 from dspark.kernels.arrays import DeviceArray
 from dspark.runtime.device_round.batch import Sizes, batch_of
 from dspark.runtime.device_round.state import State
-from dspark.runtime.device_round.walk import Walk, Walked
+from dspark.runtime.device_round.walk import Walk
 from dspark.runtime.engine import Engine
 from dspark.runtime.params import SamplingParams
 from tests.runtime.device_round.pair import TARGET_CONFIG, engine, round_of, simulator
@@ -28,16 +28,17 @@ assert len(PATTERNS) == 25
 class ScriptedWalk(Walk):
     """Drafts what the array `script` holds, whatever the block says."""
 
-    def run(self, state: State, sizes: Sizes, hidden: DeviceArray, base: DeviceArray) -> Walked:
+    def run(
+        self, state: State, sizes: Sizes, hidden: DeviceArray, base: DeviceArray
+    ) -> DeviceArray | None:
         assert (hidden.shape[0], base.shape[0]) == (sizes.requests * sizes.drafts,) * 2
         shape = sizes.requests, sizes.width
         script = self._backend.scratch.empty("script", shape, "i32")
         arguments = script, state.answer.tokens, *shape
         self._backend.device.kernel("put_script")(1, 32, arguments)
         if state.drawing is None:
-            return Walked(None)
-        chances = self._backend.scratch.empty("no chances at all", (*shape, self._vocab), "f32")
-        return Walked(chances)
+            return None
+        return self._backend.scratch.empty("no chances at all", (*shape, self._vocab), "f32")
 
 
 def scripted(repository: Path, monkeypatch: pytest.MonkeyPatch, mode: str = "fast") -> Engine:
