@@ -26,6 +26,7 @@ from benchmarks.decode_peers import (
     assistants,
     llama_cpp_missing,
     random_qwen3,
+    read_speeds,
 )
 from benchmarks.route import Gate
 from dspark.runtime import Engine, EngineConfig, SamplingParams
@@ -39,7 +40,7 @@ from dspark.runtime.models.rows import Segment
 TINY = Path(__file__).parents[1] / "examples" / "tiny"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 NEW_TOKENS = 128
-SHAPED_TOKENS = 16
+SHAPED_TOKENS = 64
 PROMPT = list(range(100, 132))
 
 Decoder = Callable[[Sequence[int], int], Sequence[int]]
@@ -151,9 +152,17 @@ def measure_shaped(repeats: int, folder: Path) -> list[Gate]:
     if llama_cpp_missing() is None:
         llama = LlamaCpp(peer.model, folder / "shaped.gguf").decoders()
         decoders["llama.cpp"] = llama["llama.cpp"]
+    threads = torch.get_num_threads()
+    before = read_speeds((1, threads))
     found = speeds(decoders, [PROMPT] * (repeats + 1), SHAPED_TOKENS)
     plain = found["dspark, no draft"]
     one, eight = step_seconds(target, repeats * 3)
+    after = read_speeds((1, threads))
+    for count in before:
+        first, last = before[count] / 1e9, after[count] / 1e9
+        name = f"memory read by {count} thread{'s' if count > 1 else ''}, before and after"
+        _print(f"  {name:<45} {first:>6.1f} {last:>6.1f} GB/s")
+    read = sum(value.nbytes for value in peer.model.parameters()) / after[threads]
     for name, seconds in (("1 row", one), ("8 rows", eight)):
         _print(f"  a pass of {name:<42} {statistics.median(seconds) * 1e3:>9.1f} ms")
     gates = [
@@ -163,6 +172,7 @@ def measure_shaped(repeats: int, folder: Path) -> list[Gate]:
             1.7,
         ),
         Gate("0.6B: 8-row verify / 1-row step", ratio(eight, one), 1.15, "x"),
+        _reported("0.6B: 1-row step / reading its weights", statistics.median(one) / read),
     ]
     if "llama.cpp" in found:
         gates.append(_reported("0.6B: no draft / llama.cpp", ratio(plain, found["llama.cpp"])))

@@ -1,7 +1,8 @@
-"""What the decode benchmark compares with: transformers and llama.cpp, on the same weights."""
+"""What the decode benchmark compares with, on the same weights: transformers, llama.cpp, memory."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -118,6 +119,27 @@ def _by_llama(llama: Any) -> Callable[[Sequence[int], int], Sequence[int]]:
         return tokens
 
     return decode
+
+
+def read_speeds(counts: Sequence[int]) -> dict[int, float]:
+    """Bytes a second that torch reads from memory, by number of threads: the floor of a pass.
+
+    The best of several turns over 1 GB, more than any cache holds.
+    """
+    before = torch.get_num_threads()
+    words = torch.ones(250_000_000)
+    best = dict.fromkeys(counts, 0.0)
+    try:
+        for _ in range(4):
+            for threads in counts:
+                torch.set_num_threads(threads)
+                start = time.perf_counter()
+                words.sum()
+                seconds = time.perf_counter() - start
+                best[threads] = max(best[threads], 4 * len(words) / seconds)
+    finally:
+        torch.set_num_threads(before)
+    return best
 
 
 # llama.cpp's names of a Qwen3 layer's tensors.

@@ -14,6 +14,7 @@ from dspark.contract import Canonical, Contract, Default, Finding, Key, KeyPlace
 from dspark.demands import run_checks
 from dspark.dimensions import evaluate, same
 from dspark.findings import finding, phrase
+from dspark.misspelt import misspelt_keys, read_names
 from dspark.places import Blocked, Path, look_up, steps, unread
 from dspark.typed import LISTS, bounds, convert, has_type, in_range, number_text
 
@@ -46,8 +47,10 @@ def canonicalise(
     found = reading.findings + run_checks(
         contract.checks, reading.values, config, origins=reading.origins, names=names
     )
+    misspelt = misspelt_keys(config, read_names(contract), contract.known)
+    unread = [key for key in unread_keys(contract, config) if key not in misspelt]
     warnings = [each for each in found if each.warning]
-    warnings += [finding("unread-key", key=key) for key in unread_keys(contract, config)]
+    warnings += [*misspelt.values(), *(finding("unread-key", key=key) for key in unread)]
     return Canonical(
         values=reading.values,
         origins=reading.origins,

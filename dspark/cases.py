@@ -76,10 +76,12 @@ def _case(document: Document, rule_id: str, entry: Node, outcomes: Sequence[str]
         for key in ("says", "lane", "is")
         if key in fields
     }
+    # By their values: a misspelt key is read as what was meant, and `keys` has it as it stands.
+    places = {id(value): document.place(key) for key, value in keys.values()}
     for key in texts:
         why = _idle(key, kind, outcomes)
         if why:
-            document.report.add("idle-key", document.place(keys[key][0]), name=key, why=why)
+            document.report.add("idle-key", places[id(fields[key])], name=key, why=why)
     return Case(
         rule_id=rule_id,
         kind=kind,
@@ -87,7 +89,7 @@ def _case(document: Document, rule_id: str, entry: Node, outcomes: Sequence[str]
         says=texts.get("says", ""),
         lane=texts.get("lane", ""),
         expected=texts.get("is", ""),
-        place=document.place(keys[kind][0]),
+        place=places[id(fields[kind])],
     )
 
 

@@ -13,7 +13,7 @@ from dspark.cases import source_kind
 from dspark.compile import DRAFTS
 from dspark.compiled import Table
 from dspark.decision import Decision
-from dspark.mutate import Score, Trial, agrees, score
+from dspark.mutation_score import Score, Trial, agrees, score
 from dspark.routing import decide_source
 from dspark.rule import Case, Rule
 

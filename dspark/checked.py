@@ -64,7 +64,7 @@ def read_draft(
     """The draft at `source`. Raises `Refused` with the `Verdict` of the stage that objects."""
     decision, place = examine(table, source, stdin=stdin, download=download)
     if decision.lane is None or place is None:
-        raise Refused(Verdict(decision, stage=decision.stage))
+        raise Refused(Verdict(decision, stage=decision.stage, warnings=decision.warnings))
     contract = load_contract(decision.lane)
     config = observed_config(decision)
     canonical = canonicalise(contract, config, decision.name, None)

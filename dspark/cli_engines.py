@@ -8,9 +8,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dspark.compiled import Table
 from dspark.decision import Decision
 from dspark.output import write
+from dspark.verb import OK, add_rules_option, exit_code, open_table
 
 if TYPE_CHECKING:
     from dspark.render_parity import Asked
@@ -23,8 +23,8 @@ _DESCRIPTION = (
 )
 
 
-def add_engines(verbs: Any) -> argparse.ArgumentParser:
-    """Adds the verb to the command line's verbs and returns its parser."""
+def add_engines(verbs: Any) -> None:
+    """Adds the verb to the command line's verbs."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "engines", help="what other engines do with a draft", description=_DESCRIPTION
     )
@@ -32,22 +32,23 @@ def add_engines(verbs: Any) -> argparse.ArgumentParser:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object per checkpoint and line")
     form.add_argument("--markdown", action="store_true", help="one table of all checkpoints")
-    return parser
+    add_rules_option(parser)
+    parser.set_defaults(run=_run)
 
 
-def run_engines(arguments: argparse.Namespace, table: Table) -> list[Decision]:
-    """Prints the answers; returns the decisions for checkpoints that could not be read."""
+def _run(arguments: argparse.Namespace) -> int:
     from dspark.render import decision_lines
     from dspark.render_parity import engine_lines, engines_table
     from dspark.routing import decide_source
 
+    table = open_table(arguments.rules)
     asked = []
-    unreadable = []
+    code = OK
     for source in arguments.checkpoints:
         stdin = getattr(sys.stdin, "buffer", None) if source == "-" else None
         decision = decide_source(table, source, stdin=stdin)
         if decision.observation is None:
-            unreadable.append(decision)
+            code = max(code, exit_code(decision))
             if not arguments.json:
                 write(decision_lines(decision), sys.stderr if arguments.markdown else None)
                 continue
@@ -59,7 +60,7 @@ def run_engines(arguments: argparse.Namespace, table: Table) -> list[Decision]:
         asked.append(found)
     if arguments.markdown:
         write([[line] for line in engines_table(asked)])
-    return unreadable
+    return code
 
 
 def ask(decision: Decision) -> Asked:

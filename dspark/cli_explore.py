@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dspark.compiled import Table
 from dspark.output import flush, write
+from dspark.verb import OK, Usage, add_rules_option, open_table
 
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
@@ -21,8 +22,8 @@ _DESCRIPTION = (
 )
 
 
-def add_explore(verbs: Any) -> argparse.ArgumentParser:
-    """Adds the verb to the command line's verbs and returns its parser."""
+def add_explore(verbs: Any) -> None:
+    """Adds the verb to the command line's verbs."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "explore", help="look at the rules in a browser", description=_DESCRIPTION
     )
@@ -30,7 +31,8 @@ def add_explore(verbs: Any) -> argparse.ArgumentParser:
         "--port", type=_port, default=PORT, metavar="N", help=f"default: {PORT}; 0 takes a free one"
     )
     add_old(parser)
-    return parser
+    add_rules_option(parser)
+    parser.set_defaults(run=_run)
 
 
 def add_old(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +40,22 @@ def add_old(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--old", metavar="FILE", help="an older table: also show what is decided differently"
     )
+
+
+def open_old(arguments: argparse.Namespace) -> Table | None:
+    """The table that `--old` names, if it does."""
+    return None if arguments.old is None else open_table(arguments.old)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    old = open_old(arguments)
+    open_table(arguments.rules)  # an unreadable file is reported as every verb reports it
+    try:
+        serve(arguments.rules, old, arguments.port)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise Usage(f"cannot serve on port {arguments.port}: {reason}") from error
+    return OK
 
 
 def serve(rules: str | None, old: Table | None, port: int) -> None:

@@ -8,10 +8,9 @@ import shlex
 from typing import Any
 
 from dspark.cli_plan import count
-from dspark.compiled import Table
-from dspark.decision import Decision
 from dspark.errors import Refused
 from dspark.output import Line, write
+from dspark.verb import OK, Usage, add_rules_option, exit_code, open_table
 
 _DESCRIPTION = (
     "CHECKPOINT and TARGET are a checkpoint folder, a config.json or a repo id "
@@ -20,15 +19,11 @@ _DESCRIPTION = (
 )
 
 
-class BadCall(Exception):
-    """Options that do not go together; the text says which."""
-
-
 _FORMATS = ("command", "json", "compose", "k8s")
 
 
-def add_handoff(verbs: Any) -> argparse.ArgumentParser:
-    """Adds the verb to the command line's verbs and returns its parser."""
+def add_handoff(verbs: Any) -> None:
+    """Adds the verb to the command line's verbs."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "handoff", help="print the command that serves a pair elsewhere", description=_DESCRIPTION
     )
@@ -54,28 +49,26 @@ def add_handoff(verbs: Any) -> argparse.ArgumentParser:
         help="draft tokens at a time (default: as many as the config says)",
     )
     parser.add_argument("--format", choices=_FORMATS, default="command")
-    return parser
+    add_rules_option(parser)
+    parser.set_defaults(run=_run)
 
 
-def run_handoff(arguments: argparse.Namespace, table: Table) -> Decision | None:
-    """Prints what to run, or the decision that refused it, which it returns.
-
-    Raises `BadCall` for options that do not go together.
-    """
+def _run(arguments: argparse.Namespace) -> int:
     from dspark.handoff import hand_off
     from dspark.render import decision_lines
 
+    table = open_table(arguments.rules)
     address = arguments.master_addr
     if arguments.format == "k8s" and arguments.nodes > 1:
         if arguments.backend == "ray":
-            raise BadCall("--format k8s starts no Ray cluster; use KubeRay, or --backend mp")
+            raise Usage("--format k8s starts no Ray cluster; use KubeRay, or --backend mp")
         address = "by-name"  # the objects name their nodes
     if arguments.format == "compose" and arguments.nodes > 1 and arguments.backend == "ray":
-        raise BadCall("--format compose starts no Ray cluster; use --backend mp")
+        raise Usage("--format compose starts no Ray cluster; use --backend mp")
     if "-" in (arguments.checkpoint, arguments.target):
-        raise BadCall("an engine opens a folder or a repo id, and standard input is neither")
+        raise Usage("an engine opens a folder or a repo id, and standard input is neither")
     if arguments.nodes > 1 and not address:
-        raise BadCall("several nodes need --master-addr HOST, where node 0 is reached")
+        raise Usage("several nodes need --master-addr HOST, where node 0 is reached")
     try:
         found = hand_off(
             arguments.checkpoint,
@@ -91,9 +84,9 @@ def run_handoff(arguments: argparse.Namespace, table: Table) -> Decision | None:
         decision = refusal.decision
         as_json = arguments.format == "json"
         write([[json.dumps(decision.to_json())]] if as_json else decision_lines(decision))
-        return decision
+        return exit_code(decision)
     write(_lines(found, arguments.format))
-    return None
+    return OK
 
 
 def _lines(found: Any, shape: str) -> list[Line]:

@@ -7,10 +7,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from dspark.compiled import Table
-from dspark.decision import Decision
 from dspark.errors import Refused
 from dspark.output import write
+from dspark.verb import OK, Usage, add_rules_option, exit_code, open_table
 
 if TYPE_CHECKING:
     from dspark.load_plan import LoadPlan
@@ -21,18 +20,19 @@ _DESCRIPTION = (
 )
 
 
-class IdleOption(Exception):
-    """An option that means nothing beside the others, or here; its text is for people."""
-
-
-def add_plan(verbs: Any) -> argparse.ArgumentParser:
-    """Adds the verb to the command line's verbs and returns its parser."""
+def add_plan(verbs: Any) -> None:
+    """Adds the verb to the command line's verbs."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "plan", help="check a draft and its target, and count bytes", description=_DESCRIPTION
     )
     parser.add_argument("draft", metavar="DRAFT")
     parser.add_argument("--target", required=True, metavar="TARGET")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument(
+        "--device",
+        choices=("cuda", "cpu"),
+        default="cuda",
+        help="what it is planned for (default: cuda; what decodes takes cpu unless told)",
+    )
     parser.add_argument(
         "--max-seq",
         type=count,
@@ -66,19 +66,17 @@ def add_plan(verbs: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--json", action="store_true", help="the plan, or with --cost the cost, as one JSON object"
     )
-    return parser
+    add_rules_option(parser)
+    parser.set_defaults(run=_run)
 
 
-def run_plan(arguments: argparse.Namespace, table: Table) -> Decision | None:
-    """Prints the plan, or the decision that refused it, which it returns.
-
-    Raises IdleOption for options that do not go together.
-    """
+def _run(arguments: argparse.Namespace) -> int:
+    table = open_table(arguments.rules)
     for option in ("context", "bandwidth"):
         if getattr(arguments, option) is not None and not arguments.cost:
-            raise IdleOption(f"--{option} says nothing without --cost")
+            raise Usage(f"--{option} says nothing without --cost")
     if arguments.json and arguments.bandwidth is not None:
-        raise IdleOption("--bandwidth says nothing with --json, which holds bytes and no times")
+        raise Usage("--bandwidth says nothing with --json, which holds bytes and no times")
     from dspark.planning import plan
     from dspark.render import decision_lines
     from dspark.render_plan import plan_lines
@@ -99,15 +97,15 @@ def run_plan(arguments: argparse.Namespace, table: Table) -> Decision | None:
             write([[json.dumps(decision.to_json())]])
         else:
             write(decision_lines(decision))
-        return decision
+        return exit_code(decision)
     if arguments.cost:
         _write_cost(arguments, planned)
-        return None
+        return OK
     if arguments.json:
         write([[planned.model_dump_json()]])
     else:
         write(plan_lines(planned))
-    return None
+    return OK
 
 
 def _write_cost(arguments: argparse.Namespace, planned: LoadPlan) -> None:
@@ -118,9 +116,9 @@ def _write_cost(arguments: argparse.Namespace, planned: LoadPlan) -> None:
     most = most_context(planned)
     context = min(2048, most) if arguments.context is None else arguments.context
     if most < 0:
-        raise IdleOption(f"a round does not fit into the {planned.max_seq} tokens of this plan")
+        raise Usage(f"a round does not fit into the {planned.max_seq} tokens of this plan")
     if context > most:
-        raise IdleOption(f"a round has no room behind {context} positions: {most} is the most")
+        raise Usage(f"a round has no room behind {context} positions: {most} is the most")
     found = cost(planned, context)
     if arguments.json:
         write([[json.dumps(found.to_json())]])

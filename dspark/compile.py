@@ -24,6 +24,8 @@ from dspark.rule import Rule
 from dspark.table import Source, read_table
 
 if TYPE_CHECKING:
+    from dspark.contract import Finding
+    from dspark.observe import Config
     from dspark.packs import Pack
 
 PACK = "pack:"
@@ -150,6 +152,7 @@ def _compile(data: bytes, file: str, pack: str) -> Table:
             if cell is not None
         ),
         messages=read_messages,
+        notice=_notice,
     )
 
 
@@ -177,6 +180,13 @@ def _prove(source: Source, report: Report) -> Built | None:
     analyse.prove_messages(source.rules, report)
     analyse.prove_cases(source, report)
     return built
+
+
+def _notice(lane: str | None, config: Config) -> tuple[Finding, ...]:
+    # Not above: it reads contracts, and deciding needs none.
+    from dspark.noticed import noticed
+
+    return noticed(lane, config)
 
 
 @cache

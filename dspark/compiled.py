@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dspark.decision import Decision, Refusal, Step
 from dspark.errors import Unreadable
@@ -13,6 +13,9 @@ from dspark.messages import quoted
 from dspark.observe import Config, Observation, kind, observe_config
 from dspark.rule import Retired, Rule
 from dspark.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from dspark.contract import Finding
 
 _FIELD = {name: Observation._fields.index(name) for name in FACTS if name != "architecture"}
 
@@ -36,6 +39,8 @@ class Table(NamedTuple):
     """Every architecture a rule names: the entries of a list that are decided at all."""
     messages: Callable[[], Mapping[str, Rule]]
     """Name -> `E` rule, for inputs the graph cannot be asked about."""
+    notice: Callable[[str | None, Config], tuple[Finding, ...]]
+    """Lane or None, and config -> warnings of it, for whoever shows the decision."""
 
     def __repr__(self) -> str:
         return f"<Table {self.name} {self.version}: {len(self.rules)} rules>"

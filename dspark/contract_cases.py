@@ -13,6 +13,7 @@ from dspark.contract_reader import Source
 from dspark.diagnostics import Place
 from dspark.document import Document
 from dspark.findings import Catalogue, catalogue
+from dspark.headers import DTYPE_BITS
 
 _BASE = ("rule", "config", "target")
 _CASE = (
@@ -87,8 +88,7 @@ class _Reader:
             return
         if ("finds" in fields) == ("takes" in fields):
             both = "one with both" if "finds" in fields else "one with neither"
-            written = {key.value for key, _ in entry.value}
-            if written <= {*_CASE}:
+            if all(key.value in _CASE for key, _ in entry.value):
                 doc.wrong(entry, "a test", "a mapping with one of `finds` and `takes`", both)
             return
         place = doc.place(entry.value[0][0])
@@ -195,13 +195,32 @@ class _Reader:
                 all=plain.get("all", ""),
                 values={name: tuple(ids) for name, ids in plain.get("values", {}).items()},
             )
+            each = tuple(plain.get("drop_each", ()))
+            sound = _sound(edits, each)
         except (AttributeError, TypeError, ValueError):
+            sound = False
+        if not sound:
             doc.wrong(node, "`tensors`", "edits of tensors, each as in docs/lane-contracts.md")
             return
         if "drop_each" not in plain:
             yield edits
-        for name in plain.get("drop_each") or ():
+        for name in each:
             yield edits._replace(drop=(*edits.drop, name))
+
+
+def _sound(edits: Edits, drop_each: tuple[object, ...]) -> bool:
+    """Whether names are text, dtypes are safetensors' and extents and ids whole numbers."""
+    renamed = (*edits.rename, *edits.rename.values())
+    named = (*edits.add, *renamed, *edits.shape, *edits.dtype, *edits.values)
+    names = (*edits.drop, *drop_each, edits.prefix, *named)
+    added = tuple(edits.add.values())
+    dtypes = (*(dtype for dtype, _ in added), *edits.dtype.values(), edits.all or "F32")
+    numbers = (*(shape for _, shape in added), *edits.shape.values(), *edits.values.values())
+    return (
+        all(isinstance(name, str) for name in names)
+        and all(dtype in DTYPE_BITS for dtype in dtypes)
+        and all(type(number) is int for each in numbers for number in each)
+    )
 
 
 _ALONE = ("set_each", "unset_each", "drop_each")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from dspark.contract import Check, Key, Value
 from dspark.contract_keys import paths, texts, unknown
@@ -81,7 +81,8 @@ class _Reader:
         if not isinstance(node, MappingNode):
             doc.wrong(node, "a check", "a mapping")
             return None
-        kinds = [key.value for key, _ in node.value if key.value in KINDS]
+        named = [key.value for key, _ in node.value if isinstance(key, ScalarNode)]
+        kinds = [name for name in named if name in KINDS]
         if len(kinds) != 1:
             first = node.value[0][0] if node.value else node
             name = first.value if isinstance(first.value, str) else ""
@@ -93,9 +94,8 @@ class _Reader:
         kind = kinds[0]
         field = KINDS[kind].field
         allowed = (kind, *((field,) if field else ()), "finding", "when")
-        written = {key.value for key, _ in node.value}
         # An unknown field is probably the one that is missing.
-        required = allowed[:-1] if written <= {*allowed} else ()
+        required = allowed[:-1] if all(key.value in allowed for key, _ in node.value) else ()
         fields = doc.fields(node, f"a check `{kind}`", allowed, required)
         if any(name not in fields for name in allowed[:-1]):
             return None

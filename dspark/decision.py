@@ -11,6 +11,7 @@ from dspark.rule import Rule
 
 if TYPE_CHECKING:
     from dspark.compiled import Table
+    from dspark.contract import Finding
     from dspark.observe import Observation
 
 
@@ -162,6 +163,12 @@ class Decision:
             return ()
         return self.table.path(self.table.cells(self.observation, self.architecture))
 
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What should be known beside the answer: keys of the config that look misspelt."""
+        seen = self.observation
+        return () if seen is None else self.table.notice(self.lane, seen.config)
+
     def summary(self) -> str:
         """One line: the rule and its lane, or the rule and its message."""
         label = f"{self.rule_id} {self.name}"
@@ -186,6 +193,7 @@ class Decision:
             ],
             "stage": self.stage,
             "table_version": self.table_version,
+            "warnings": [each.to_json() for each in self.warnings],
         }
 
 

@@ -202,6 +202,13 @@ class Document:
         else:
             self.wrong(node, what, "a list")
 
+    def texts(self, node: Node | None, what: str) -> Iterator[str]:
+        """The texts of a list, or of a scalar as one entry; what is no text is reported."""
+        for entry in self.items(node, what) if node is not None else ():
+            text = self.text(entry, f"an entry of {what}")
+            if text is not None:
+                yield text
+
     def wrong(self, node: Node, what: str, wanted: str, found: str = "") -> None:
         """Reports that `node` is not what is `wanted` there; `found` is its kind, if not given."""
         if not found and isinstance(node, MappingNode | SequenceNode):

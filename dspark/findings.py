@@ -31,7 +31,7 @@ _OWN_WORDS = frozenset({"expected", "reason", "remedy", "breakdown", "from_keys"
 _LONG = 10_000
 
 _RULE_KEYS = ("name", "refuse", "warn", "help", "why", "placeholders", "or")
-_FORM_KEYS = ("refuse", "warn", "placeholders")
+_FORM_KEYS = ("refuse", "warn", "help", "placeholders")
 _ID = re.compile(r"[BCPTWX][0-9]{3}")
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -144,7 +144,8 @@ def _entry(document: Document, rule_id: str, place: Place, node: Node) -> Entry:
         for other in document.items(fields["or"], "`or`"):
             more = document.fields(other, what, _FORM_KEYS, ("placeholders",))
             at = document.place(other)
-            forms.append(_form(document, what, says, more, fields.get("help"), at))
+            help_node = more.get("help", fields.get("help"))
+            forms.append(_form(document, what, says, more, help_node, at))
     why = (document.text(fields["why"], "`why`") if "why" in fields else "") or ""
     return Entry(rule_id, name, warning, tuple(forms), why, place)
 

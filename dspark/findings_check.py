@@ -32,6 +32,7 @@ RAISED = frozenset(
         *("handoff-target-apart", "handoff-target-missing", "handoff-heads-do-not-divide"),
         *("handoff-method-differs", "handoff-version-unknown"),
         *("ignored-tensor", "tokenizer-unverified", "unread-key", "tie-flag-ignored"),
+        "misspelt-key",
     }
 )
 """Findings that code reports itself; a check of a contract must name each of the others."""

@@ -132,11 +132,12 @@ class _Pair:
     def _examine(self, source: str | os.PathLike[str]) -> tuple[Decision, Source]:
         decision, place = examine(self.table, source, download=self.download)
         if decision.observation is None or place is None or decision.stage == "observe":
-            raise Refused(Verdict(decision, stage=decision.stage))
+            raise Refused(Verdict(decision, stage=decision.stage, warnings=decision.warnings))
         return decision, place
 
     def _refuse(self, findings: Sequence[Finding]) -> None:
-        refuse_if(self.decision, STAGE, findings)
+        if findings:
+            refuse_if(self.decision, STAGE, findings, self.decision.warnings)
 
     def _recipe(self) -> Recipe:
         rule, version = self.decision.rule, self.known.version

@@ -14,6 +14,9 @@ from dspark.places import Blocked, look_up, steps
 
 Config = Mapping[str, object]
 
+OWN = "draft."
+"""In front of the name of a key of the draft's own config, where a demand compares with one."""
+
 _TEXT = ("text_config", "thinker_config.text_config")
 """Where a multimodal target keeps the config of its language model."""
 _HEADS = ("num_attention_heads", "transformer_layer_config.num_attention_heads")
@@ -40,11 +43,17 @@ def unmet(
     `name` is what the engine is given to open, `version` the engine's own.
     """
     found: list[Finding] = []
+    contradicted: set[object] = set()
     target = language_model(target)
     for demand in demands:
         if demand.unless is None or not holds(demand.unless, draft):
-            wrong = _CHECKS[demand.kind](demand, draft, target, name)
-            found += [worded(demand.finding, version=version, **values) for values in wrong]
+            for values in _CHECKS[demand.kind](demand, draft, target, name):
+                # What the draft says against itself, it need not be told of its target too.
+                if demand.other and values["key"] in contradicted:
+                    continue
+                found.append(worded(demand.finding, version=version, **values))
+                if demand.other.startswith(OWN):
+                    contradicted.add(values["key"])
     return found
 
 
@@ -112,9 +121,9 @@ def _one_of(demand: Demand, draft: Config, target: Config, name: str) -> Wrong: 
 
 def _equals(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:  # noqa: ARG001
     key = _first(demand.keys, draft)
-    wanted = value(target, demand.other)
+    wanted = _other(demand, draft, target)
     if key is not None and wanted is not None and not _is_one_of(value(draft, key), (wanted,)):
-        yield {"key": key, "got": value(draft, key), "expected": _of_target(demand, wanted)}
+        yield {"key": key, "got": value(draft, key), "expected": _called(demand, wanted)}
 
 
 def _below(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:  # noqa: ARG001
@@ -127,12 +136,12 @@ def _at_most(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:
 
 def _at_least(demand: Demand, draft: Config, target: Config, name: str) -> Wrong:  # noqa: ARG001
     key = _first(demand.keys, draft)
-    limit = value(target, demand.other)
+    limit = _other(demand, draft, target)
     if key is None or type(limit) is not int:
         return
     got = value(draft, key)
     if type(got) is not int or got < limit:
-        expected = phrase("at-least", other=_of_target(demand, limit))
+        expected = phrase("at-least", other=_called(demand, limit))
         yield {"key": key, "got": got, "expected": expected}
 
 
@@ -147,17 +156,20 @@ def _increasing(demand: Demand, draft: Config, target: Config, name: str) -> Wro
 
 def _bounded(demand: Demand, draft: Config, target: Config, less: int, words: str) -> Wrong:
     key = _first(demand.keys, draft)
-    limit = value(target, demand.other)
+    limit = _other(demand, draft, target)
     if key is None or type(limit) is not int:
         return
     ids = value(draft, key)
     entries = ids if isinstance(ids, list | tuple) else [ids]
+    own = demand.other.startswith(OWN)
     # Counted from before the first layer, which is where the embeddings are.
     least = -less if demand.least is None else demand.least
-    if not entries:
+    if any(each > limit - less if type(each) is int else not own for each in entries):
+        yield {"key": key, "got": ids, "expected": phrase(words, other=_called(demand, limit))}
+    elif own:
+        return  # what else an entry has to be is asked beside the target's number
+    elif not entries:
         yield {"key": key, "got": ids, "expected": phrase("entries")}
-    elif any(type(each) is not int or each > limit - less for each in entries):
-        yield {"key": key, "got": ids, "expected": phrase(words, other=_of_target(demand, limit))}
     elif any(type(each) is int and each < least for each in entries):
         expected = phrase("each-in-range", least=least, greatest=limit - less)
         yield {"key": key, "got": ids, "expected": expected}
@@ -224,5 +236,13 @@ def _listed(values: Sequence[object]) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-def _of_target(demand: Demand, wanted: object) -> str:
-    return phrase("target-key", value=plain(wanted), other=demand.other)
+def _other(demand: Demand, draft: Config, target: Config) -> object:
+    if demand.other.startswith(OWN):
+        return value(draft, demand.other.removeprefix(OWN))
+    return value(target, demand.other)
+
+
+def _called(demand: Demand, wanted: object) -> str:
+    own = demand.other.startswith(OWN)
+    name = "key" if own else "target-key"
+    return phrase(name, value=plain(wanted), other=demand.other.removeprefix(OWN))

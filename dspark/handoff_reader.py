@@ -130,7 +130,8 @@ class _Reader:
 
     def _demands(self, node: Node | None) -> Iterator[Demand]:
         for entry in self.document.items(node, "`checks`") if node is not None else ():
-            named = {key.value for key, _ in entry.value} if isinstance(entry, MappingNode) else ()
+            pairs = entry.value if isinstance(entry, MappingNode) else ()
+            named = [key.value for key, _ in pairs]
             kind = next((kind for kind in CHECKS if kind in named), "")
             if not kind:
                 self.document.wrong(entry, "a check", f"one of {', '.join(CHECKS)}")

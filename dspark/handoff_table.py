@@ -32,7 +32,7 @@ class Demand(NamedTuple):
     """Dotted keys of the draft's config, the first that is set counting; for `target` its fact."""
     values: tuple[object, ...]
     other: str
-    """The key of the target's config to compare with."""
+    """The key of the target's config to compare with; with `draft.` in front, of the draft's."""
     least: int | None
     """The smallest entry that will do; None for the kind's own."""
     unless: Where | None

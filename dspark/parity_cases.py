@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dspark.diagnostics import Place, Report
-from dspark.parity_facts import Question
+from dspark.parity_facts import Question, flags_read
 from dspark.parity_pack import OUTCOMES, REFUSES, RUNS, SWALLOWS, UNKNOWN, Pack, Recorded
-from dspark.parity_reader import flags_read
 from dspark.spelling import did_you_mean
 
 HOW = ("run", "read")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dspark.parity_cases import wrong
-from dspark.parity_mutate import Score, Trial, score
 from dspark.parity_pack import Answer, Pack, Recorded
+from dspark.parity_score import Score, Trial, score
 
 
 class CaseFailure(NamedTuple):

@@ -147,6 +147,13 @@ class Asked(NamedTuple):
         return cell
 
 
+def flags_read(asked: Sequence[Asked]) -> set[str]:
+    """The flags that a pack's facts look at."""
+    of_facts = {place for each in asked if each.source == "flag" for place in each.places}
+    bounds = [place for each in asked for place in each.against]
+    return of_facts | {place.removeprefix(FLAG) for place in bounds if place.startswith(FLAG)}
+
+
 def first_of(values: Mapping[str, object], places: Sequence[str]) -> object:
     """The first of these dotted keys that is set; None if none is."""
     for place in places:

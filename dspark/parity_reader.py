@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from dspark.condition_reader import Facts, read_conjunction
 from dspark.diagnostics import Place
 from dspark.document import Document
-from dspark.parity_facts import ENTRIES, FLAG, SHAPES, Asked
+from dspark.parity_fact_reader import read_facts
+from dspark.parity_facts import Asked, flags_read
 from dspark.parity_pack import (
     JOIN,
     PSEUDO_ENTRIES,
@@ -25,8 +26,8 @@ from dspark.parity_pack import (
 )
 from dspark.rule import When
 from dspark.spelling import did_you_mean
-from dspark.table import RuleReader
 from dspark.table import Source as RuleSource
+from dspark.table import TableReader
 
 PACK_KEYS = (
     "pack",
@@ -44,12 +45,9 @@ PACK_KEYS = (
 )
 _REQUIRED = ("pack", "engine", "version", "about", "facts", "commands", "default", "rules")
 RULE_KEYS = ("name", "when", "lane", "swallow", "refuse", "unknown", "after", "why", "refs")
-SOURCES = ("key", "flag", "words", "entry")
-FACT_KEYS = (*SOURCES, "as", "against", "firm", "same", "of", "absent")
 ENTRY_PLACEHOLDERS = ("architectures", "first_architecture")
 _TAKEN = "LREDCTPBW"
 """Letters that IDs outside packs begin with."""
-_FACT = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class PackSource(NamedTuple):
@@ -64,7 +62,7 @@ def read_pack(document: Document) -> PackSource:
     return _PackReader(document).read_pack()
 
 
-class _PackReader(RuleReader):
+class _PackReader(TableReader):
     rule_keys = RULE_KEYS
     required_keys = ("name", "refs")
     outcomes = ("lane", "swallow", "refuse", "unknown")
@@ -90,7 +88,7 @@ class _PackReader(RuleReader):
         if "registry" in top:
             names = [doc.text(each, "a name") for each in doc.items(top["registry"], "`registry`")]
             self.registry = {name: rank for rank, name in enumerate(names) if name}
-        self.asked = tuple(self._asked(top.get("facts")))
+        self.asked = tuple(read_facts(doc, top.get("facts")))
         self.known = known_facts(self.asked)
         self.placeholders = frozenset({*self.known, *ENTRY_PLACEHOLDERS})
         rules = self._source(texts.get("pack", ""), top)
@@ -109,59 +107,6 @@ class _PackReader(RuleReader):
         )
         return PackSource(source, rules)
 
-    def _asked(self, node: Node | None) -> Iterator[Asked]:
-        doc = self.document
-        for name, (key, value) in doc.mapping(node, "`facts`").items():
-            what = f"the fact `{name}`"
-            fields = doc.fields(value, what, FACT_KEYS)
-            sources = [each for each in SOURCES if each in fields]
-            if len(sources) == 2 and sources[1] == "words":
-                sources.pop()  # words in a key's value, or where a flag is silent
-            if not _FACT.fullmatch(name) or len(sources) != 1:
-                wanted = f"one of {', '.join(SOURCES)} under a plain name"
-                doc.wrong(key, what, wanted, "something else")
-                continue
-            asked = self._one(name, sources[0], fields)
-            words, known = (asked.places, ENTRIES) if asked.source == "entry" else ((), ())
-            for word, listed in [*((each, known) for each in words), (asked.shape, tuple(SHAPES))]:
-                if word not in listed:
-                    hint = did_you_mean(word, listed) or f"use one of {', '.join(listed)}"
-                    place, label = doc.place(key), "way to read a fact"
-                    self.report.add("unknown-name", place, what=label, name=word, hint=hint)
-                    break
-            else:
-                yield asked
-
-    def _one(self, name: str, source: str, fields: Mapping[str, Node]) -> Asked:
-        doc = self.document
-        lists = {
-            key: tuple(self._texts(fields.get(key), f"`{key}`"))
-            for key in (source, "against", "firm", "of")
-            if key != "words"
-        }
-        maps = {
-            key: {
-                word: doc.text(cell, f"the cell of `{word}`") or ""
-                for word, (_, cell) in doc.mapping(fields.get(key), f"`{key}`").items()
-            }
-            for key in ("words", "same")
-        }
-        texts = {
-            key: doc.text(fields[key], f"`{key}`") for key in ("as", "absent") if key in fields
-        }
-        return Asked(
-            name=name,
-            source=source,
-            places=lists.get(source, ()),
-            shape=texts.get("as") or "text",
-            against=lists["against"],
-            words=maps["words"],
-            firm=lists["firm"],
-            same=maps["same"],
-            of=lists["of"],
-            absent=texts.get("absent"),
-        )
-
     def _facts(self, node: Node | None) -> dict[str, Place]:
         found = self.document.mapping(node, "`facts`") if isinstance(node, MappingNode) else {}
         return {
@@ -178,7 +123,7 @@ class _PackReader(RuleReader):
             else:
                 fields = doc.fields(value, f"lane `{name}`", ("about", "ours"), ("about",))
                 about = (doc.text(fields["about"], "`about`") if "about" in fields else "") or ""
-                ours = tuple(self._texts(fields.get("ours"), "`ours`"))
+                ours = tuple(doc.texts(fields.get("ours"), "`ours`"))
             self.own_lanes[name] = Lane(about, ours, doc.place(key))
         return {name: lane.place for name, lane in self.own_lanes.items()}
 
@@ -237,6 +182,7 @@ class _PackReader(RuleReader):
             doc.wrong(node, "`commands`", "a list of commands")
             return
         read = flags_read(self.asked)
+        facts = Facts(self.known, self.facts)
         for entry in node.value:
             fields = doc.fields(entry, "a command", ("flags", "when", "type"), ("type",))
             flags = doc.data(fields["flags"]) if "flags" in fields else {}
@@ -248,7 +194,7 @@ class _PackReader(RuleReader):
                 place = doc.place(fields["flags"])
                 self.report.add("unknown-name", place, what="flag", name=flag, hint=hint)
             text = doc.text(fields["type"], "`type`") if "type" in fields else None
-            when = self._conjunction(fields["when"]) if "when" in fields else {}
+            when = read_conjunction(doc, fields["when"], facts) if "when" in fields else {}
             yield Command(flags, " ".join((text or "").split()), when)
 
     def _divergences(self, node: Node | None, rules: RuleSource) -> Iterator[Divergence]:
@@ -262,20 +208,13 @@ class _PackReader(RuleReader):
         for entry in node.value:
             fields = doc.fields(entry, "a divergence", keys, keys)
             ours, theirs = (
-                tuple(self._texts(fields.get(key), f"`{key}`")) for key in ("ours", "theirs")
+                tuple(doc.texts(fields.get(key), f"`{key}`")) for key in ("ours", "theirs")
             )
             for rule_id in theirs:
                 if rule_id not in rules.rules:
                     self._unknown_id(rule_id, doc.place(entry), rules.rules)
             why = (doc.text(fields["why"], "`why`") if "why" in fields else None) or ""
             yield Divergence(ours, theirs, " ".join(why.split()), doc.place(entry))
-
-
-def flags_read(asked: Sequence[Asked]) -> set[str]:
-    """The flags that a pack's facts look at."""
-    of_facts = {place for each in asked if each.source == "flag" for place in each.places}
-    bounds = [place for each in asked for place in each.against]
-    return of_facts | {place.removeprefix(FLAG) for place in bounds if place.startswith(FLAG)}
 
 
 def _named(whens: tuple[When, ...], facts: set[str]) -> set[str]:

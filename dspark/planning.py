@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from dspark.budget import Budget, Stored, budget, shown_size, stored, stored_by_config
 from dspark.canonical import DRAFTS
-from dspark.checked import observed_config, read_draft, refuse_if
+from dspark.checked import Draft, observed_config, read_draft, refuse_if
 from dspark.compiled import Table
 from dspark.contract import Finding
 from dspark.decision import Decision
 from dspark.decision_log import announce, announcing_refusals
 from dspark.findings import finding
-from dspark.match_tensors import integer, needed_shapes
+from dspark.kernel_sizes import Values, size_findings
+from dspark.match_tensors import EMBEDDING, HEAD, integer, needed_shapes
 from dspark.pairing import pair
 from dspark.routing import Download, default_table
 from dspark.source import Source
@@ -84,11 +85,11 @@ def plan(
         max_seq=length,
         batch=batch,
     )
+    findings = _without_kernel(terms, model, _draft_sizes(checked, model))
     if terms.memory is not None and needed.total > terms.memory:
-        over = finding(
-            "over-budget", needed=needed.total, **_over_budget(needed, terms.memory, length)
-        )
-        refuse_if(checked.decision, "budget", [over], warnings)
+        over = _over_budget(needed, terms.memory, length)
+        findings.append(finding("over-budget", needed=needed.total, **over))
+    refuse_if(checked.decision, "budget", findings, warnings)
     announce(Verdict(checked.decision, stage="budget", warnings=warnings))
     return assemble(
         checked,
@@ -136,11 +137,11 @@ def plan_target(
         max_seq=length,
         batch=batch,
     )
+    findings = _without_kernel(terms, model, None)
     if terms.memory is not None and needed.total > terms.memory:
-        over = finding(
-            "over-budget", alone=needed.total, **_over_budget(needed, terms.memory, length)
-        )
-        refuse_if(model.decision, "budget", [over], warnings)
+        over = _over_budget(needed, terms.memory, length)
+        findings.append(finding("over-budget", alone=needed.total, **over))
+    refuse_if(model.decision, "budget", findings, warnings)
     return assemble_target(
         model,
         weights,
@@ -187,6 +188,19 @@ def _target_stored(model: Target, weights: TargetWeights | None, terms: Terms) -
     shapes = needed_shapes(model.contract, model.canonical.values)
     config = observed_config(model.decision)
     return stored_by_config(shapes.values(), config, terms.device, terms.dtype)
+
+
+def _draft_sizes(draft: Draft, model: Target) -> Values:
+    """A draft's config with the target's rows, whatever it says itself, of what the two share."""
+    rows = model.canonical.values["vocab_size"]
+    counts = {EMBEDDING: "vocab_size", HEAD: "draft_vocab_size"}
+    return {**draft.canonical.values, **{counts[name]: rows for name in draft.matched.shared}}
+
+
+def _without_kernel(terms: Terms, model: Target, draft: Values | None) -> list[Finding]:
+    if terms.device != "cuda":
+        return []
+    return list(size_findings(model.canonical.values, draft, terms.batch))
 
 
 def _over_budget(needed: Budget, available: int, max_seq: int) -> dict[str, object]:

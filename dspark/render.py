@@ -8,8 +8,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from dspark.check import Report
-from dspark.compare import Difference
 from dspark.contract import Finding
 from dspark.decision import Decision
 from dspark.diagnostics import Diagnostic, Place
@@ -20,6 +18,8 @@ from dspark.rule import Rule
 from dspark.verdict import Verdict
 
 if TYPE_CHECKING:
+    from dspark.check import Report
+    from dspark.compare import Difference
     from dspark.contract_check import ContractReport
     from dspark.load_plan import Warned
 
@@ -44,8 +44,7 @@ def decision_lines(decision: Decision) -> Iterator[Line]:
     else:
         yield [(source, NAME), ": ", ("refused", REFUSED), f"  {len(findings)} findings"]
         yield from _finding_lines(findings)
-    if isinstance(decision, Verdict):
-        yield from warning_lines(decision.warnings)
+    yield from warning_lines(decision.warnings)
 
 
 def _finding_lines(findings: Sequence[Finding]) -> Iterator[Line]:
@@ -55,16 +54,20 @@ def _finding_lines(findings: Sequence[Finding]) -> Iterator[Line]:
         following = findings[number + 1 : number + 2]
         if not following or following[0].help != finding.help:
             yield ["    help: ", finding.help]
-    hidden = len(findings) - _MOST_FINDINGS
-    if hidden > 0:
-        yield [f"    ... and {hidden} more, all of them with --json"]
+    yield from _hidden(findings, "")
 
 
 def warning_lines(warnings: Sequence[Finding | Warned]) -> Iterator[Line]:
     """One line for each thing that does not stop a load."""
-    for warning in warnings:
+    for warning in warnings[:_MOST_FINDINGS]:
         label = f"[{warning.rule_id} {warning.name}]"
         yield ["    ", ("warning", WARNING), f": {warning.message}  {label}"]
+    yield from _hidden(warnings, " warnings")
+
+
+def _hidden(found: Sequence[object], what: str) -> Iterator[Line]:
+    if len(found) > _MOST_FINDINGS:
+        yield [f"    ... and {len(found) - _MOST_FINDINGS} more{what}, all of them with --json"]
 
 
 def explain_lines(decision: Decision) -> Iterator[Line]:

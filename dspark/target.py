@@ -52,9 +52,9 @@ def read_target(
     """
     decision, place = examine(table, source, download=download)
     if decision.observation is None or place is None or decision.stage == "observe":
-        raise Refused(Verdict(decision, stage=decision.stage))
+        raise Refused(Verdict(decision, stage=decision.stage, warnings=decision.warnings))
     known = load_target_contract()
-    refuse_if(decision, "pairing", tuple(_not_accepted(decision, known)))
+    refuse_if(decision, "pairing", tuple(_not_accepted(decision, known)), decision.warnings)
     canonical = canonicalise(known.contract, observed_config(decision), decision.name, None)
     refuse_if(decision, "check", canonical.findings, canonical.warnings)
     return Target(decision, place, known.contract, canonical)

@@ -58,10 +58,7 @@ class Verdict(Decision):
         return None if self.findings else self.rule.lane
 
     def to_json(self) -> dict[str, object]:
-        return super().to_json() | {
-            "findings": [each.to_json() for each in self.findings],
-            "warnings": [each.to_json() for each in self.warnings],
-        }
+        return super().to_json() | {"findings": [each.to_json() for each in self.findings]}
 
 
 def _refusal(findings: Sequence[Finding]) -> Refusal:

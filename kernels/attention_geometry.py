@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dspark.kernel_sizes import HEAD_DIMS, MOST_QUERIES, MOST_ROWS
 from dspark.kernels.errors import LaunchError
-
-HEAD_DIMS = (64, 80, 96, 128)
-MOST_ROWS = 16
-"""Rows of one request."""
-
-MOST_QUERIES = 128
-"""Rows of one request times the query heads that share a key head."""
 
 SPLIT = 256
 """Positions of a split, a multiple of 64. One number for all passes of an engine, because the last

@@ -9,19 +9,25 @@ from dataclasses import dataclass
 LIBRARY = "libcuda.so.1"
 """The driver's own library; `DSPARK_LIBCUDA` names another one."""
 
-_MAJOR, _MINOR = 75, 76
+_MAJOR, _MINOR, _SHARED = 75, 76, 97
+"""Attributes by their numbers in cuda.h; the last is what a block has if its kernel asks for it."""
+
 _LONGEST_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `architecture` is its compute capability, as 90 for 9.0; memory is in bytes."""
+    """One GPU. `architecture` is its compute capability, as 90 for 9.0; memory is in bytes.
+
+    `block_shared_memory` is the most that a block of threads may share.
+    """
 
     ordinal: int
     name: str
     architecture: int
     total_memory: int
     free_memory: int
+    block_shared_memory: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,8 @@ class _Driver:
         self._call("cuDeviceGetName", name, _LONGEST_NAME, device)
         architecture = 10 * self._attribute(_MAJOR, device) + self._attribute(_MINOR, device)
         free, total = self._memory(device)
-        return Gpu(ordinal, name.value.decode("utf-8", "replace"), architecture, total, free)
+        shown, shared = name.value.decode("utf-8", "replace"), self._attribute(_SHARED, device)
+        return Gpu(ordinal, shown, architecture, total, free, shared)
 
     def _attribute(self, which: int, device: ctypes.c_int) -> int:
         value = ctypes.c_int()

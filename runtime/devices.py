@@ -20,13 +20,15 @@ Dtype = Literal["float32", "bfloat16"]
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
 
+_GPU_DTYPE: Dtype = "bfloat16"
+"""What the kernels compute in."""
 _ALWAYS = ("numpy", "torch", "tokenizers")
 _NEEDED = {"cpu": _ALWAYS, "cuda": (*_ALWAYS, "cupy")}
 
 
 def chosen_dtype(device: Device) -> Dtype:
     """What is computed in unless somebody says otherwise: the format in which text is exact."""
-    return "float32" if device == "cpu" else "bfloat16"
+    return "float32" if device == "cpu" else _GPU_DTYPE
 
 
 def device_memory(device: Device) -> int | None:
@@ -38,6 +40,19 @@ def device_memory(device: Device) -> int | None:
 
     gpus = usable_gpus(look(), None)
     return gpus[0].free_memory if gpus else None
+
+
+def block_shared_memory() -> int:
+    """Bytes of shared memory that a block may have on the GPU that would be used.
+
+    There is one: `check_device` had nothing against the device `cuda`.
+    """
+    from dspark.kernels.cubins import open_compiler
+    from dspark.kernels.machine import look
+    from dspark.runtime.gpu import usable_gpus
+
+    # A GPU that the compiler does not know is passed over, as `open_gpu` does.
+    return usable_gpus(look(), open_compiler())[0].block_shared_memory
 
 
 def check_device(device: Device, dtype: Dtype, decision: Decision) -> None:
@@ -58,30 +73,14 @@ def troubles(device: Device, dtype: Dtype) -> Iterator[Trouble]:
     if device == "cpu":
         yield from package_troubles(device)
         return
-    from dspark.kernels.cubins import open_compiler
-    from dspark.kernels.errors import CompileError, ToolkitMissing
-    from dspark.kernels.machine import look
-    from dspark.runtime.gpu import (
-        Trouble,
-        compile_trouble,
-        kernel_files,
-        machine_troubles,
-        usable_gpus,
-    )
+    from dspark.runtime.gpu import Trouble, compile_trouble, kernel_files, survey, usable_gpus
 
-    if dtype != "bfloat16":
-        reason, remedy = "its kernels compute in bfloat16 only", "leave out --dtype"
-        yield Trouble("device-unavailable", {"device": device, "reason": reason, "remedy": remedy})
-    machine = look()
-    # First of all what no installation cures.
-    yield from machine_troubles(machine, None)
-    yield from package_troubles(device)
-    try:
-        compiler = open_compiler()
-    except (ToolkitMissing, CompileError) as error:
-        yield Trouble("kernels-not-compiled", {"reason": str(error)})
+    if dtype != _GPU_DTYPE:
+        yield Trouble("device-unavailable", {"device": device, "expected": _GPU_DTYPE})
+    machine, compiler, found = survey(package_troubles(device))
+    yield from found
+    if compiler is None:
         return
-    yield from machine_troubles(machine, compiler)
     for gpu in usable_gpus(machine, compiler)[:1]:
         trouble = compile_trouble(compiler, kernel_files(), gpu.architecture)
         if trouble is not None:
@@ -92,14 +91,9 @@ def package_troubles(device: Device) -> Iterator[Trouble]:
     """The packages that computing on `device` needs and that are not installed."""
     from dspark.runtime.gpu import Trouble
 
-    remedy = f"install it with `pip install 'dspark[{device}]'`"
-    if device == "cuda":
-        remedy = "install it with `pip install 'dspark[cuda13]'`, or `'dspark[cuda12]'`"
     for name in _NEEDED[device]:
         if find_spec(name) is None:
-            reason = f"the package `{name}` is not installed"
-            values: dict[str, object] = {"device": device, "reason": reason, "remedy": remedy}
-            yield Trouble("device-unavailable", values)
+            yield Trouble("device-unavailable", {"device": device, "package": name})
 
 
 def open_backend(device: Device, dtype: Dtype) -> Backend:

@@ -7,7 +7,7 @@ are compiled for the GPUs that are there, which also means that nobody waits for
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -16,16 +16,16 @@ from pathlib import Path
 from dspark.budget import physical_memory
 from dspark.contract import Finding
 from dspark.findings import finding
-from dspark.kernels.cubins import Compiler, kernel_cache, open_compiler
-from dspark.kernels.errors import CompileError, ToolkitMissing
-from dspark.kernels.machine import Gpu, Machine, look
+from dspark.kernels.cubins import Compiler, kernel_cache
+from dspark.kernels.machine import Gpu, Machine
 from dspark.kernels.signatures import kernels_in
 from dspark.runtime.devices import DEVICES, Device, package_troubles
 from dspark.runtime.gpu import (
+    Trouble,
     compile_trouble,
     kernel_files,
-    machine_troubles,
     shown_version,
+    survey,
     usable_gpus,
 )
 
@@ -106,14 +106,8 @@ class Examination:
 
 def examine(memory: int | None = None) -> Examination:
     """Looks at this machine; `memory` is how many bytes a GPU must have free, if that is known."""
-    machine, compiler = look(), None
-    trouble: list[Finding] = []
-    try:
-        compiler = open_compiler()
-    except (ToolkitMissing, CompileError) as error:
-        trouble.append(finding("kernels-not-compiled", reason=str(error)))
-    troubles = machine_troubles(machine, compiler)
-    found = [*(finding(each.name, **each.values) for each in troubles), *trouble]
+    machine, compiler, troubles = survey(package_troubles("cuda"))
+    found = _findings(troubles)
     usable = usable_gpus(machine, compiler)
     compiled: list[int] = []
     files = kernel_files()
@@ -123,7 +117,7 @@ def examine(memory: int | None = None) -> Examination:
             if failure is None:
                 compiled.append(architecture)
             else:
-                found.append(finding(failure.name, **failure.values))
+                found += _findings([failure])
     if memory is not None and usable:
         found += _memory_findings(usable, memory)
     return Examination(
@@ -133,10 +127,7 @@ def examine(memory: int | None = None) -> Examination:
         machine=machine,
         compiler=compiler,
         kernels=Compiled(len(kernels_in()), len(files), kernel_cache(), tuple(compiled)),
-        findings={
-            "cpu": tuple(_package_findings("cpu")),
-            "cuda": (*found, *_package_findings("cuda")),
-        },
+        findings={"cpu": tuple(_findings(package_troubles("cpu"))), "cuda": tuple(found)},
     )
 
 
@@ -148,8 +139,8 @@ def _memory_findings(gpus: Sequence[Gpu], needed: int) -> list[Finding]:
     return [finding("gpu-memory-short", gpu=roomiest.name, available=available, needed=needed)]
 
 
-def _package_findings(device: Device) -> list[Finding]:
-    return [finding(each.name, **each.values) for each in package_troubles(device)]
+def _findings(troubles: Iterable[Trouble]) -> list[Finding]:
+    return [finding(each.name, **each.values) for each in troubles]
 
 
 def _version(module: str) -> str | None:

@@ -5,13 +5,13 @@ The driver is asked directly and kernels are compiled; CuPy and torch are not im
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dspark.kernels.cubins import Compiler
-from dspark.kernels.errors import CompileError
-from dspark.kernels.machine import Gpu, Machine
+from dspark.kernels.cubins import Compiler, open_compiler
+from dspark.kernels.errors import CompileError, ToolkitMissing
+from dspark.kernels.machine import Gpu, Machine, look
 from dspark.kernels.signatures import kernels_in
 
 OLDEST_ARCHITECTURE = 80
@@ -25,22 +25,54 @@ class Trouble(NamedTuple):
     values: dict[str, object]
 
 
-def machine_troubles(machine: Machine, compiler: Compiler | None) -> Iterator[Trouble]:
-    """What is wrong with the driver, and with the GPUs where none of them will do."""
+class Survey(NamedTuple):
+    """What computing on a GPU stands on here, and what is wrong with it, the most basic first."""
+
+    machine: Machine
+    compiler: Compiler | None
+    troubles: tuple[Trouble, ...]
+
+
+def survey(packages: Iterable[Trouble]) -> Survey:
+    """Looks at driver, GPUs and compiler; `packages` is what is wrong with those."""
+    machine = look()
+    # What no installation cures comes first, and a compiler last, since packages bring it.
+    found = [*_machine_troubles(machine), *packages]
+    try:
+        compiler = open_compiler()
+    except (ToolkitMissing, CompileError) as error:
+        trouble = Trouble("kernels-not-compiled", {"reason": str(error)})
+        return Survey(machine, None, (*found, trouble))
+    return Survey(machine, compiler, (*found, *_compiler_troubles(machine, compiler)))
+
+
+def _machine_troubles(machine: Machine) -> Iterator[Trouble]:
+    """Why there is no GPU, or why none of them will do whatever is installed."""
     if machine.trouble is not None:
-        remedy = "install NVIDIA's driver on a machine with a GPU, or use the device `cpu`"
-        values: dict[str, object] = {"device": "cuda", "reason": machine.trouble, "remedy": remedy}
+        values: dict[str, object] = {"device": "cuda", "reason": machine.trouble}
         yield Trouble("device-unavailable", values)
+    elif not usable_gpus(machine, None):
+        yield from _objections(machine, None)
+
+
+def _compiler_troubles(machine: Machine, compiler: Compiler) -> Iterator[Trouble]:
+    """Why what the compiler makes runs on none of the GPUs that would do."""
+    if machine.trouble is not None or machine.driver is None:
         return
-    if compiler is not None and machine.driver is not None:
-        # Machine code runs under any driver of the same major version, or of a later one.
-        needed = compiler.nvrtc.version
-        if machine.driver[0] < needed[0]:
-            got, expected = shown_version(machine.driver), shown_version(needed)
-            yield Trouble("driver-too-old", {"got": got, "expected": expected})
-    objections = [objection(gpu, compiler) for gpu in machine.gpus]
-    if all(objections):
-        yield from (each for each in objections if each is not None)
+    # Machine code runs under any driver of the same major version, or of a later one.
+    needed = compiler.nvrtc.version
+    if machine.driver[0] < needed[0]:
+        got, expected = shown_version(machine.driver), shown_version(needed)
+        yield Trouble("driver-too-old", {"got": got, "expected": expected})
+    if usable_gpus(machine, None) and not usable_gpus(machine, compiler):
+        yield from _objections(machine, compiler)
+
+
+def _objections(machine: Machine, compiler: Compiler | None) -> Iterator[Trouble]:
+    for gpu in machine.gpus:
+        trouble = objection(gpu, compiler)
+        if trouble is not None:
+            yield trouble
 
 
 def usable_gpus(machine: Machine, compiler: Compiler | None) -> list[Gpu]:

@@ -7,10 +7,17 @@ themselves are values that are no numbers.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import dspark
-from dspark.runtime.devices import Device, Dtype, check_device, chosen_dtype, device_memory
+from dspark.runtime.devices import (
+    Device,
+    Dtype,
+    block_shared_memory,
+    check_device,
+    chosen_dtype,
+    device_memory,
+)
 from dspark.runtime.prepared import Loaded, Prepared, known, target_folder
 from dspark.runtime.request_check import check_drafts
 from dspark.runtime.target_files import read_eos_token_ids, read_tokenizer
@@ -26,26 +33,34 @@ __all__ = ["Loaded", "Prepared", "open_engine", "prepare"]
 _PAGE_SIZE = 32
 
 
+class Options(TypedDict, total=False):
+    """What `open_engine` takes beside the folders; the defaults are those of `prepare`."""
+
+    device: Device
+    dtype: Dtype | None
+    max_length: int | None
+    max_batch: int
+    memory: int | str | None
+    drafts: int | None
+    schedule: ConfidenceSchedule | None
+    table: Table | None
+
+
 def open_engine(
     target: str | os.PathLike[str],
     draft: str | os.PathLike[str] | None = None,
     *,
-    device: Device = "cpu",
-    dtype: Dtype | None = None,
-    max_length: int | None = None,
-    max_batch: int = 8,
-    memory: int | str | None = None,
-    drafts: int | None = None,
-    schedule: ConfidenceSchedule | None = None,
-    table: Table | None = None,
     progress: Progress | None = None,
+    **options: Unpack[Options],
 ) -> Loaded:
     """An engine for `target`, with `draft` if there is one; both are local folders.
 
-    `dtype` is by default float32 on a CPU, where greedy text is the same with and without a draft.
+    `device` is `cpu`, the default, or `cuda`; `dtype` is by default float32 on a CPU, where greedy
+    text is the same with and without a draft.
     `max_length` is the most tokens of prompt and output, by default all of the target's positions;
-    `max_batch` is how many requests run at a time. There are pages for that many of that length,
-    and `memory` (bytes, or a text such as `24GiB`; by default the device's) must hold them.
+    `max_batch` is how many requests run at a time, by default 8. There are pages for that many of
+    that length, and `memory` (bytes, or a text such as `24GiB`; by default the device's) must hold
+    them.
     `drafts` is how many drafts a round verifies, by default as many as the block has; `schedule`
     lets the confidence head verify fewer. `table` replaces the routing table that ships.
     `progress` is told of every tensor that is read.
@@ -55,18 +70,7 @@ def open_engine(
         InvalidRequest: `drafts` is more than the draft's block holds.
         ValueError: an argument means nothing.
     """
-    return prepare(
-        target,
-        draft,
-        device=device,
-        dtype=dtype,
-        max_length=max_length,
-        max_batch=max_batch,
-        memory=memory,
-        drafts=drafts,
-        schedule=schedule,
-        table=table,
-    ).load(progress)
+    return prepare(target, draft, **options).load(progress)
 
 
 def prepare(
@@ -156,13 +160,13 @@ def _block(plan: LoadPlan | TargetPlan) -> int:
 def _check_kernels(plan: LoadPlan | TargetPlan, memory: int | str | None) -> None:
     """Whether there are kernels for these sizes, and memory for what they work in."""
     from dspark.budget import parse_size
-    from dspark.runtime.device_round.limits import size_troubles, working_bytes
+    from dspark.runtime.device_round.limits import sizes_without_kernel, working_bytes
     from dspark.runtime.models.from_plan import draft_config, target_config
 
     draft = None if isinstance(plan, dspark.TargetPlan) else draft_config(plan)
     target = target_config(plan.target)
-    for trouble in size_troubles(target, draft, plan.batch):
-        raise dspark.load_refusal(known(plan.decision), trouble.name, **trouble.values)
+    for found in sizes_without_kernel(target, draft, plan.batch, block_shared_memory()):
+        raise dspark.load_refusal(known(plan.decision), found.name, **found.values)
     available = parse_size(memory) if isinstance(memory, str) else memory
     needed = plan.bytes.total + working_bytes(target, draft, plan.batch, plan.max_seq)
     if available is not None and available < needed:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import dspark
-from dspark import findings, handoff_reader, handoff_table, messages, table
+from dspark import findings, handoff_reader, handoff_table, messages, rule_reader, table
 from dspark.cases import SOURCE_KINDS
 from dspark.contract_demands import KINDS
 from dspark.diagnostics import catalogue
@@ -201,7 +201,7 @@ def rows(heading: str) -> list[tuple[str, str]]:
     ("heading", "words"),
     [
         ("The file", table._TABLE_KEYS),
-        ("A rule", table._RULE_KEYS),
+        ("A rule", rule_reader._RULE_KEYS),
         ("Facts", tuple(FACTS)),
         ("Messages", tuple(f"{{{name}}}" for name in messages.ROUTE_PLACEHOLDERS)),
         ("Tests", SOURCE_KINDS),

@@ -15,17 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from dspark.kernel_sizes import MOST_ROUND_ROWS
 from dspark.kernels import bf16
 from dspark.kernels.arrays import DeviceArray
 from dspark.kernels.gemm_geometry import MOST_ROWS
 from dspark.kernels.launch import Device
+from dspark.kernels.shared_memory import norm_bytes
 from dspark.runtime.backends.base import HostFloats, HostInts, KvStore, Reads
 from dspark.runtime.backends.cuda_attention import Run, attend, plan_runs
 from dspark.runtime.backends.cuda_products import CudaLinear, Products, launches_over
 from dspark.runtime.backends.cuda_scratch import Scratch
 from dspark.runtime.backends.rope import Rope, inverse_frequencies
 
-SCRATCH_ROWS = 512
+SCRATCH_ROWS = MOST_ROUND_ROWS
 """Slots behind the pages of a store, for rows that only fill up a pass. Nothing reads them."""
 
 _PLANS = 4
@@ -134,7 +136,7 @@ class CudaBackend:
         rows, width = x.shape
         out = self.scratch.empty("normed", x.shape)
         arguments = x, weight, out, rows, width, eps
-        self.device.kernel("rms_norm")(rows, _threads(width), arguments, smem=2 * width)
+        self.device.kernel("rms_norm")(rows, _threads(width), arguments, smem=norm_bytes(width))
         return out
 
     def rope_table(self, rope: Rope, head_dim: int, length: int) -> DeviceArray:

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dspark.kernel_sizes import MOST_QUERIES, MOST_ROWS
 from dspark.kernels.arrays import DeviceArray
-from dspark.kernels.attention_geometry import (
-    MOST_QUERIES,
-    MOST_ROWS,
-    SPLIT,
-    attention_geometry,
-)
+from dspark.kernels.attention_geometry import SPLIT, attention_geometry
 from dspark.kernels.launch import Device
 from dspark.runtime.backends.base import KvStore, Reads
 from dspark.runtime.backends.cuda_scratch import Scratch

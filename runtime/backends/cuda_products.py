@@ -11,6 +11,7 @@ from typing import Any
 from dspark.kernels.arrays import DeviceArray
 from dspark.kernels.gemm_geometry import MOST_ROWS, Geometry, geometry
 from dspark.kernels.launch import Device
+from dspark.kernels.shared_memory import norm_bytes
 from dspark.runtime.backends.cuda_scratch import Scratch
 
 WIDE = 65
@@ -175,7 +176,7 @@ class Products:
         rows, width = x.shape
         weight, out = (self._scratch.empty(name, x.shape) for name in ("no weight", "no norm"))
         arguments = x, stream, weight, out, rows, width, 1.0
-        self._device.kernel("add_rms_norm")(rows, 128, arguments, smem=2 * width)
+        self._device.kernel("add_rms_norm")(rows, 128, arguments, smem=norm_bytes(width))
 
 
 def _tensor(array: DeviceArray) -> Any:

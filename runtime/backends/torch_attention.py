@@ -2,8 +2,9 @@
 
 torch's fused attention is called on whole blocks of slots, with a mask for what a row may not see.
 Rows that look into the same blocks share a call; no row is computed over more blocks because
-another one sees more. Within a call it is the matrix products that must not mix rows up, and MKL's
-do not, as long as they get a multiple of four.
+another one sees more. Within a call it is the matrix products that must not mix rows up. MKL's do
+not, as long as they get a multiple of four; whether oneDNN's for bfloat16 do,
+`torch_attention_format.py` finds out.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def write(store: CpuKvStore, layer: int, slots: Slots, kv: torch.Tensor) -> None
     both = store.both[layer]
     for slot in slots.begun:
         both[slot : slot + store.page_size].zero_()
-    both.index_copy_(0, slots.numbers, kv.flatten(1))
+    both.view(len(both), *kv.shape[1:]).index_copy_(0, slots.numbers, kv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,26 +154,35 @@ def _filled(rows: int) -> int:
 
 
 def attend_stretches(
-    q: torch.Tensor, both: torch.Tensor, page_size: int, kv_heads: int, plan: Sequence[Stretch]
+    q: torch.Tensor,
+    both: torch.Tensor,
+    page_size: int,
+    kv_heads: int,
+    plan: Sequence[Stretch],
+    reading: torch.dtype,
 ) -> torch.Tensor:
-    """Attention of `q` [R, A, d] over a layer's slots: [R, A * d], in float32."""
-    mixed = [_attend(q, both, page_size, kv_heads, stretch) for stretch in plan]
+    """Attention of `q` [R, A, d] over a layer's slots: [R, A * d], computed in format `reading`."""
+    mixed = [_attend(q, both, page_size, kv_heads, stretch, reading) for stretch in plan]
     return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
 def _attend(
-    q: torch.Tensor, both: torch.Tensor, page_size: int, kv_heads: int, stretch: Stretch
+    q: torch.Tensor,
+    both: torch.Tensor,
+    page_size: int,
+    kv_heads: int,
+    stretch: Stretch,
+    reading: torch.dtype,
 ) -> torch.Tensor:
     _, heads, head_dim = q.shape
     group, width = heads // kv_heads, both.shape[1]
     kept, at = both, stretch.first * width
     if stretch.pages is not None:
         kept = both.view(-1, page_size * width).index_select(0, stretch.pages)
-    if kept.dtype is not torch.float32:
-        # float32 whatever the model's format: sums over a long context need the digits.
-        kept = kept.view(-1, width)[stretch.first : stretch.first + stretch.length].float()
+    if kept.dtype is not reading:
+        kept = kept.view(-1, width)[stretch.first : stretch.first + stretch.length].to(reading)
         at = 0
-    queries = _queries(q, stretch, kv_heads)
+    queries = _queries(q, stretch, kv_heads).to(reading)
     shape, strides = (kv_heads, 1, stretch.length, head_dim), (head_dim, width, width, 1)
     if kv_heads == 1:
         # Twice the same: torch would leave the products of a single item to MKL's own threads,
@@ -194,7 +204,7 @@ def _attend(
 
 
 def _queries(q: torch.Tensor, stretch: Stretch, kv_heads: int) -> torch.Tensor:
-    """The stretch's queries by key head, [K, 1, rows * group or more, d], in float32."""
+    """The stretch's queries by key head, [K, 1, rows * group or more, d]."""
     _, heads, head_dim = q.shape
     group, count = heads // kv_heads, stretch.end - stretch.begin
     # INVARIANT: a row's heads lie side by side, as `place_heads` returns them.
@@ -206,9 +216,9 @@ def _queries(q: torch.Tensor, stretch: Stretch, kv_heads: int) -> torch.Tensor:
         # What lies behind the queries will do to fill them up with. They are used where they lie,
         # so this is only for those that begin a whole vector in any row.
         shape = kv_heads, 1, group + missing, head_dim
-        return q.as_strided(shape, (group * head_dim, head_dim, head_dim, 1), at).float()
+        return q.as_strided(shape, (group * head_dim, head_dim, head_dim, 1), at)
     split = q.as_strided(
         (kv_heads, count, group, head_dim), (group * head_dim, q.stride(0), head_dim, 1), at
     )
-    queries = split.float().reshape(kv_heads, 1, count * group, head_dim)
+    queries = split.reshape(kv_heads, 1, count * group, head_dim)
     return torch.nn.functional.pad(queries, (0, 0, 0, missing)) if missing else queries

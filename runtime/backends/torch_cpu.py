@@ -29,6 +29,7 @@ from dspark.runtime.backends.torch_attention import (
     plan_stretches,
     write,
 )
+from dspark.runtime.backends.torch_attention_format import reading_format
 from dspark.runtime.backends.torch_linear import CpuLinear, prepare
 
 Rotary = tuple[torch.Tensor, torch.Tensor]
@@ -97,7 +98,7 @@ class TorchCpuBackend(ComposedOperations):
         norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
         per_square = 1.0 / x.shape[-1]
         scale = torch.addcmul(self._scalar(eps), norm, norm, value=per_square).rsqrt_()
-        quotient = wide * scale if wide is x else wide.mul_(scale).to(x.dtype)
+        quotient = wide * scale if wide is x else wide.mul_(scale).to(weight.dtype)
         return quotient.mul_(weight)
 
     def _scalar(self, value: float) -> torch.Tensor:
@@ -115,7 +116,7 @@ class TorchCpuBackend(ComposedOperations):
         both = torch.cat([angles, angles], dim=-1)[:, None, :]
         sin = both.sin() * scale
         sin[..., : head_dim // 2] *= -1
-        return (both.cos() * scale).to(self._dtype), sin.to(self._dtype)
+        return both.cos() * scale, sin
 
     def rotary(self, table: Rotary, positions: Sequence[int]) -> Rotary:
         at = self.ids(positions)
@@ -127,6 +128,19 @@ class TorchCpuBackend(ComposedOperations):
         # The sine carries the sign of the swapped half.
         cos, signed_sin = rotary
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin, out=out)
+
+    def prepare_head_norms(
+        self, query: torch.Tensor, key: torch.Tensor, heads: int, kv_heads: int
+    ) -> torch.Tensor:
+        if heads:
+            # Measured while loading, so that no request waits for it.
+            self._reading(kv_heads, heads // kv_heads, len(query))
+        # float32, and so are the rotations: a head is rounded once, and is cast less often.
+        norms: torch.Tensor = super().prepare_head_norms(query, key, heads, kv_heads)
+        return norms.float()
+
+    def _reading(self, kv_heads: int, group: int, head_dim: int) -> torch.dtype:
+        return reading_format(self._dtype, kv_heads, group, head_dim, torch.get_num_threads())
 
     def linear_add(self, x: torch.Tensor, weight: CpuLinear, stream: torch.Tensor) -> torch.Tensor:
         return weight(x).add_(stream)
@@ -160,9 +174,11 @@ class TorchCpuBackend(ComposedOperations):
     def attend(
         self, q: torch.Tensor, store: KvStore, layer: int, plan: list[Stretch]
     ) -> torch.Tensor:
-        kv_heads = store.keys[layer].shape[1]
+        _, kv_heads, _, head_dim = store.keys[layer].shape
         both = _ours(store).both[layer]
-        return attend_stretches(q, both, store.page_size, kv_heads, plan).to(self._dtype)
+        reading = self._reading(kv_heads, q.shape[1] // kv_heads, head_dim)
+        mixed = attend_stretches(q, both, store.page_size, kv_heads, plan, reading)
+        return mixed.to(both.dtype)
 
     def argmax(self, x: torch.Tensor) -> tuple[HostInts, HostFloats]:
         # NumPy's is several times as fast as torch's along a large vocabulary.

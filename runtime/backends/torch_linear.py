@@ -23,6 +23,10 @@ _MOST_PROBED_OUTPUTS = 16_384
 # Up to here every row count has a kernel of its own: these are the decoding steps.
 _FEW_ROWS = 16
 
+# oneDNN fetches as many of a step's four lines of weights ahead as it has rows. Where a row has to
+# be filled up anyway, four are faster than two.
+_FILLED_ROWS = 4
+
 
 class RowRule(NamedTuple):
     """How many rows a product may be given: a multiple of `multiple`, and no more than `most`."""
@@ -77,15 +81,22 @@ def by_rule(product: Product, x: torch.Tensor, rule: RowRule) -> torch.Tensor:
     rows = x.shape[0]
     if rows > rule.most:
         return torch.cat([by_rule(product, part, rule) for part in torch.split(x, rule.most)])
-    missing = -rows % (rule.multiple if rows <= _FEW_ROWS else _step(rows))
+    missing = -rows % _multiple(rows, rule)
     if not missing:
         return product(x)
+    if rows == 1:
+        return product(x.expand(1 + missing, -1))[:1]
     return product(torch.nn.functional.pad(x, (0, 0, 0, missing)))[:rows]
 
 
-def _step(rows: int) -> int:
-    """One kernel is compiled and kept per row count, so large counts are rounded up to few."""
-    return 16 if rows <= 4 * _FEW_ROWS else 32
+def _multiple(rows: int, rule: RowRule) -> int:
+    """The product is given the next multiple of this."""
+    if rows > _FEW_ROWS:
+        # One kernel is compiled and kept per row count, so large counts are rounded up to few.
+        return 16 if rows <= 4 * _FEW_ROWS else 32
+    if rule.multiple > 1 and rows < _FILLED_ROWS:
+        return max(rule.multiple, _FILLED_ROWS)
+    return rule.multiple
 
 
 def measured_rule(weight: torch.Tensor, *, packed: bool) -> RowRule:

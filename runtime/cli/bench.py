@@ -6,12 +6,12 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from dspark.cli import OK
 from dspark.cli_plan import count
 from dspark.output import progress, write
 from dspark.runtime.cli.ending import ended
 from dspark.runtime.cli.options import add_model_options, load_models, prepare_models
 from dspark.runtime.cli.prompts import read_prompts
+from dspark.verb import OK
 
 if TYPE_CHECKING:
     from dspark.runtime.comparison import Comparison, Side

@@ -11,12 +11,12 @@ from dspark.budget import parse_size, shown_size
 from dspark.messages import plain
 from dspark.output import Line, write
 from dspark.render import DIM, LANE, NAME, REFUSED
+from dspark.verb import OK
+from dspark.verb import REFUSED as REFUSED_CODE
 
 if TYPE_CHECKING:
     from dspark.runtime.devices import Device
     from dspark.runtime.examine import Examination
-
-OK, REFUSED_CODE = 0, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

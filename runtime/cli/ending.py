@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 
 from dspark import Decision, DsparkError, Refused
-from dspark.cli import FAILED, REFUSED, UNREADABLE, USAGE
 from dspark.output import write
 from dspark.rule import letter
 from dspark.runtime.errors import InvalidRequest, NonFiniteLogits, WeightError
+from dspark.verb import FAILED, REFUSED, UNREADABLE, USAGE
 
 
 def ended(verb: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:

@@ -7,12 +7,12 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from dspark.cli import OK
 from dspark.cli_plan import count
 from dspark.output import emit, write
 from dspark.runtime.cli.ending import ended
 from dspark.runtime.cli.options import add_model_options, load_models, prepare_models
 from dspark.runtime.cli.prompts import STDIN, read_prompt
+from dspark.verb import OK
 
 if TYPE_CHECKING:
     from dspark.runtime.decode_one import Decoded

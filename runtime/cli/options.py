@@ -33,7 +33,7 @@ def add_model_options(parser: argparse.ArgumentParser, *, draft_required: bool =
         "--device",
         choices=DEVICES,
         default="cpu",
-        help="what computes (default: cpu)",
+        help="what computes (default: cpu; `dspark plan` plans for cuda unless told)",
     )
     parser.add_argument(
         "--dtype", choices=DTYPES, help="what is computed in (default: float32 on cpu)"

@@ -11,11 +11,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dspark import load_refusal
-from dspark.cli import OK
 from dspark.cli_plan import count
 from dspark.runtime.cli.ending import ended
 from dspark.runtime.cli.options import add_model_options, load_models, prepare_models
 from dspark.runtime.errors import InvalidRequest
+from dspark.verb import OK
 
 if TYPE_CHECKING:
     from dspark.runtime.prepared import Loaded, Prepared

@@ -1,40 +1,45 @@
-"""What the kernels take, held against the configs of a pair before a weight is read."""
+"""What the kernels take on a device, held against the configs of a pair before a weight is read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
-from dspark.kernels.attention_geometry import HEAD_DIMS, MOST_QUERIES, MOST_ROWS, SPLIT
-from dspark.runtime.backends.cuda import SCRATCH_ROWS
+from dspark.canonical import DRAFTS
+from dspark.contract import Finding
+from dspark.findings import finding
+from dspark.kernel_sizes import MOST_ROUND_ROWS, size_findings
+from dspark.kernels.attention_geometry import SPLIT
+from dspark.kernels.shared_memory import highest_rank, step_requests, widest_norm
 from dspark.runtime.backends.cuda_attention import MOST_PARTIAL
-from dspark.runtime.gpu import Trouble
-from dspark.runtime.models.config import DecoderConfig, DraftConfig, TargetConfig
+from dspark.runtime.models.config import DraftConfig, TargetConfig
 
 _FLOAT32, _BFLOAT16 = 4, 2
-_VECTOR = 8
-"""Values of a vector load; weights, activations and vocabularies are whole vectors."""
-
-_VECTORS = ("hidden_size", "intermediate_size", "vocab_size")
 
 
-def size_troubles(
-    target: TargetConfig, draft: DraftConfig | None, max_batch: int
-) -> Iterator[Trouble]:
-    """Each size that no kernel takes, as the finding `size-without-kernel`."""
-    yield from _of_layers(target, 1 if draft is None else draft.drafts_per_round + 1)
-    block = 0
-    if draft is not None:
-        block = draft.block_size
-        yield from _of_layers(draft, block)
-        for key in ("draft_vocab_size", "markov_rank"):
-            yield from _vectors(draft, key)
-        if draft.drafts_per_round >= MOST_ROWS:
-            expected = f"blocks of up to {MOST_ROWS - 1} drafts"
-            yield _trouble("block_size", draft.block_size, expected)
-    rows = max_batch * (block + 1)
-    if rows > SCRATCH_ROWS:
-        expected = f"up to {SCRATCH_ROWS} rows a round, {block + 1} for each request"
-        yield _trouble("max_batch", max_batch, expected)
+def sizes_without_kernel(
+    target: TargetConfig, draft: DraftConfig | None, max_batch: int, most_shared: int
+) -> Iterator[Finding]:
+    """`size-without-kernel` for each size that no kernel takes.
+
+    `most_shared` is how many bytes of shared memory a block of the device may have.
+    """
+    of_draft = None if draft is None else asdict(draft) | {DRAFTS: draft.drafts_per_round}
+    yield from size_findings(asdict(target), of_draft, max_batch)
+    widest = widest_norm(most_shared)
+    for config in (target, draft):
+        if config is not None and config.hidden_size > widest:
+            got = config.hidden_size
+            yield _too_wide("hidden_size", got, f"sizes of up to {widest}", most_shared)
+    if draft is None:
+        return
+    rank, few = draft.markov_rank, step_requests(1)
+    highest = highest_rank(most_shared, few)
+    if rank > highest:
+        yield _too_wide("markov_rank", rank, f"ranks of up to {highest}", most_shared)
+    elif max_batch > few and rank > highest_rank(most_shared, step_requests(few + 1)):
+        expected = f"up to {few} requests at a `markov_rank` of {rank}"
+        yield _too_wide("max_batch", max_batch, expected, most_shared)
 
 
 def working_bytes(
@@ -57,27 +62,10 @@ def working_bytes(
         kept = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
         heads = config.num_attention_heads + 2 * config.num_key_value_heads
         values = 3 * config.hidden_size + 2 * heads * config.head_dim + 3 * config.intermediate_size
-        found += SCRATCH_ROWS * (kept + values) * _BFLOAT16
+        found += MOST_ROUND_ROWS * (kept + values) * _BFLOAT16
     return found + max(partial, MOST_PARTIAL) * _FLOAT32
 
 
-def _of_layers(config: DecoderConfig, rows: int) -> Iterator[Trouble]:
-    for key in _VECTORS:
-        yield from _vectors(config, key)
-    if config.head_dim not in HEAD_DIMS:
-        expected = "heads of " + ", ".join(str(size) for size in HEAD_DIMS)
-        yield _trouble("head_dim", config.head_dim, expected)
-    group = config.num_attention_heads // config.num_key_value_heads
-    if group * rows > MOST_QUERIES:
-        expected = f"up to {MOST_QUERIES // rows} query heads to a key head at {rows} rows"
-        yield _trouble("num_attention_heads", config.num_attention_heads, expected)
-
-
-def _vectors(config: DecoderConfig, key: str) -> Iterator[Trouble]:
-    got = getattr(config, key)
-    if got % _VECTOR:
-        yield _trouble(key, got, f"multiples of {_VECTOR}")
-
-
-def _trouble(key: str, got: int, expected: str) -> Trouble:
-    return Trouble("size-without-kernel", {"key": key, "got": got, "expected": expected})
+def _too_wide(key: str, got: int, expected: str, most_shared: int) -> Finding:
+    values = {"key": key, "got": got, "expected": expected, "shared": most_shared}
+    return finding("size-without-kernel", **values)

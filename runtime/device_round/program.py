@@ -12,16 +12,14 @@ from itertools import count
 import numpy as np
 
 from dspark.kernels.arrays import DeviceArray
-from dspark.kernels.attention_geometry import SPLIT
 from dspark.runtime.backends.base import KvStore
-from dspark.runtime.backends.cuda import CudaBackend, Features, Rotary
-from dspark.runtime.backends.cuda_attention import Run
+from dspark.runtime.backends.cuda import CudaBackend, Features
 from dspark.runtime.confidence import ConfidenceSchedule
 from dspark.runtime.device_round.batch import Sizes
+from dspark.runtime.device_round.rows import Rows, over
 from dspark.runtime.device_round.state import State
 from dspark.runtime.device_round.walk import Walk, draw_threads, linear_of
 from dspark.runtime.models.block_draft import BlockDraft
-from dspark.runtime.models.config import DecoderConfig
 from dspark.runtime.models.decoder import RowPlan
 from dspark.runtime.models.qwen3 import Qwen3Target
 
@@ -59,9 +57,12 @@ class Program:
         self._target = target
         self._store = store
         self._drafting = drafting
-        self._scratch_slot = pages * store.page_size
-        self._table_pages = table_pages
-        self._page_size = store.page_size
+        self._rows = Rows(
+            backend,
+            page_size=store.page_size,
+            table_pages=table_pages,
+            scratch_slot=pages * store.page_size,
+        )
         self._max_rows = max_batch * (1 + (drafting.model.config.block_size if drafting else 0))
 
     def run(self, state: State, sizes: Sizes) -> None:
@@ -77,7 +78,7 @@ class Program:
         tokens = answer.tokens.reshape(sizes.requests * sizes.width)
         target = self._target
         x = self._backend.embedding(tokens, target.embedding)
-        rows = self._rows(
+        rows = self._rows.plan(
             state, sizes.width, answer.rows_of, target.config, target.rope_table, (True, True)
         )
         passed = target.run(x, self._store, rows)
@@ -85,7 +86,7 @@ class Program:
         if self._drafting and passed.features is not None:
             self._extend(self._drafting, state, sizes, passed.features)
         self._backend.device.kernel("commit_round")(
-            *_over(sizes.requests),
+            *over(sizes.requests),
             (
                 *(answer.out, answer.kept, state.lengths, answer.tokens),
                 *(sizes.requests, sizes.width),
@@ -114,8 +115,8 @@ class Program:
         width = config.block_size
         ids = scratch.empty("block ids", (requests * width,), "i32")
         arguments = state.answer.tokens, ids, requests, sizes.drafts, width, config.mask_token_id
-        device.kernel("block_ids")(*_over(requests * width), arguments)
-        rows = self._rows(
+        device.kernel("block_ids")(*over(requests * width), arguments)
+        rows = self._rows.plan(
             *(state, width, state.block_rows, config, model.rope_table),
             (False, not config.sliding_window_non_causal),
         )
@@ -132,7 +133,7 @@ class Program:
     def _count(self, state: State, sizes: Sizes) -> None:
         answer = state.answer
         arguments = answer.tokens, state.wanted, answer.rows_of, sizes.requests, sizes.drafts
-        self._backend.device.kernel("count_drafts")(*_over(sizes.requests), arguments)
+        self._backend.device.kernel("count_drafts")(*over(sizes.requests), arguments)
 
     def _cut(
         self,
@@ -173,7 +174,7 @@ class Program:
 
     def _extend(self, drafting: Drafting, state: State, sizes: Sizes, features: Features) -> None:
         """Gives the draft its context for what was accepted; the other rows go nowhere."""
-        rotary, slots = self._place(
+        rotary, slots = self._rows.place(
             state, sizes.width, state.answer.kept, drafting.model.rope_table
         )
         drafting.model.keep(features, drafting.store, RowPlan(slots, rotary, {}))
@@ -216,68 +217,6 @@ class Program:
             ),
         )
         backend.device.kernel("note_tokens")(
-            *_over(requests * width),
+            *over(requests * width),
             (answer.out, answer.kept, drawing.history, requests, width, vocab),
         )
-
-    # --------------------------------------------------------------------------------- rows
-
-    def _rows(
-        self,
-        state: State,
-        width: int,
-        rows_of: DeviceArray,
-        config: DecoderConfig,
-        rope_table: DeviceArray,
-        causal: tuple[bool, bool],
-    ) -> RowPlan:
-        """Where the rows of a pass go and what they see.
-
-        `causal` is about the layers that see everything, and those with a window.
-        """
-        rotary, slots = self._place(state, width, rows_of, rope_table)
-        windows = {config.window(layer) for layer in range(config.num_hidden_layers)}
-        attention = {
-            window: [self._see(state, width, rows_of, window, causal[window is not None])]
-            for window in sorted(windows, key=lambda window: window or 0)
-        }
-        return RowPlan(slots, rotary, attention)
-
-    def _place(
-        self, state: State, width: int, rows_of: DeviceArray, rope_table: DeviceArray
-    ) -> tuple[Rotary, DeviceArray]:
-        requests = state.lengths.shape[0]
-        at, slots = (
-            self._backend.scratch.empty(name, (requests * width,), "i32")
-            for name in ("row positions", "row slots")
-        )
-        self._backend.device.kernel("place_rows")(
-            *_over(requests * width),
-            (
-                *(state.lengths, rows_of, state.tables, at, slots),
-                *(requests, width, self._table_pages, self._page_size, self._scratch_slot),
-            ),
-        )
-        return Rotary(rope_table, at), slots
-
-    def _see(
-        self, state: State, width: int, rows_of: DeviceArray, window: int | None, causal: bool
-    ) -> Run:
-        requests, positions = state.lengths.shape[0], self._table_pages * self._page_size
-        begins, ends = (
-            self._backend.scratch.empty(f"row {name} {window}", (requests, width), "i32")
-            for name in ("begins", "ends")
-        )
-        self._backend.device.kernel("see_rows")(
-            *_over(requests * width),
-            (
-                *(state.lengths, rows_of, begins, ends),
-                *(requests, width, positions, window or 0, int(causal)),
-            ),
-        )
-        return Run(0, requests, width, state.tables, begins, ends, -(-positions // SPLIT))
-
-
-def _over(values: int) -> tuple[int, int]:
-    """Grid and block of a kernel that takes one value a thread."""
-    return -(-values // 256), min(256, -(-values // 32) * 32)

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dspark.findings import finding
 from dspark.runtime.backends.cuda import CudaBackend
 from dspark.runtime.cache import PagePool
 from dspark.runtime.calibration import ConfidenceRound
 from dspark.runtime.confidence import ConfidenceSchedule
 from dspark.runtime.device_round.batch import Batch, Member, batch_of
 from dspark.runtime.device_round.graphs import Graphs
-from dspark.runtime.device_round.limits import size_troubles
+from dspark.runtime.device_round.limits import sizes_without_kernel
 from dspark.runtime.device_round.program import Drafting, Program
 from dspark.runtime.device_round.settings import FORBIDDEN, MOST_BIASES
 from dspark.runtime.device_round.state import Ints, Placement, State
@@ -52,12 +51,14 @@ class DeviceRound:
         max_length: int,
     ) -> None:
         """Raises `WeightError` where there is no kernel for a size."""
-        draft_config = None if models.draft is None else models.draft.config
-        for trouble in size_troubles(models.target.config, draft_config, max_batch):
-            raise WeightError(finding(trouble.name, **trouble.values).message)
         backend = models.target.backend
         # INVARIANT: the engine asks for this round only where the backend runs it.
         assert isinstance(backend, CudaBackend)
+        draft_config = None if models.draft is None else models.draft.config
+        for found in sizes_without_kernel(
+            models.target.config, draft_config, max_batch, backend.device.driver.most_shared
+        ):
+            raise WeightError(found.message)
         self._backend = backend
         self._models = models
         self._pool = pool

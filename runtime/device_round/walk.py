@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dspark.kernels.arrays import DeviceArray
+from dspark.kernels.shared_memory import step_bytes, step_requests
 from dspark.runtime.backends.cuda import CudaBackend
 from dspark.runtime.backends.cuda_products import CudaLinear
 from dspark.runtime.device_round.batch import Sizes
@@ -87,7 +88,7 @@ class Walk:
         rank = table.shape[1]
         tiles = -(-vocab // 16)
         blocks = min(2 * device.driver.multiprocessors, -(-tiles // (_THREADS // 32)))
-        most = 8 if count <= 8 else 16
+        most = step_requests(count)
         logits = self._logits
         draws = scratch.once("draws nothing", (_TOGETHER,), "i32", 0).rows(0, count)
         if state.drawing is not None:
@@ -104,7 +105,7 @@ class Walk:
                 *(tokens, count, table.shape[0], rank, vocab, self._vocab, slots, slot),
                 *(base.shape[1], blocks, int(latents is not None), draft.config.logit_scale),
             ),
-            smem=16 * most * ((rank // 8 + 7) // 8 * 8 + 4),
+            smem=step_bytes(rank, most),
         )
 
     def _latents(

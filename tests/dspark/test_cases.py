@@ -70,7 +70,15 @@ def test_the_output_is_what_was_reviewed(case: str, capsys: pytest.CaptureFixtur
     assert EXIT_CODES.get(case, 5) == code
 
 
-TABLE_READERS = {"analyse", "cases", "compile", "document", "table"}
+TABLE_READERS = {
+    "analyse",
+    "cases",
+    "compile",
+    "condition_reader",
+    "document",
+    "rule_reader",
+    "table",
+}
 """The modules that read a routing table; the others report on a lane's contract."""
 
 
@@ -255,6 +263,30 @@ def test_the_input_of_a_test_is_checked_before_it_runs(given: str, of: str) -> N
     (found,) = caught.value.diagnostics
     assert "wrong-shape" == found.name
     assert f"the {of} of a test must be" in found.message.replace("`", "")
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("mis: {markov_rank: 8}", [("unknown-key", 9)]),
+        ("{is: R000, mis: {markov_rank: 8}}", [("unknown-key", 20)]),
+        ("{miss: {markov_rank: 8}, sais: x}", [("idle-key", 34), ("unknown-key", 34)]),
+    ],
+)
+def test_a_misspelt_key_of_a_test_is_read_where_it_stands(
+    written: str, found: list[tuple[str, int]]
+) -> None:
+    text = (FOLDER / "table-too-large" / "table.yaml").read_text(encoding="utf-8")
+    good = "      - miss: {markov_rank: 8}\n"
+    assert 1 == text.count(good)
+
+    with pytest.raises(TableError) as caught:
+        compile_text(text.replace(good, f"      - {written}\n").encode(), "table.yaml")
+
+    at = text[: text.index(good)].count("\n") + 1
+    diagnostics = caught.value.diagnostics
+    assert {at} == {each.place.line for each in diagnostics}
+    assert found == sorted((each.name, each.place.column) for each in diagnostics)
 
 
 def test_a_message_table_has_no_routing_keys() -> None:

@@ -23,14 +23,14 @@ def pair(tmp_path: Path) -> list[str]:
 def test_the_cost_follows_the_plan(pair: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert OK == main(["plan", *pair])
     plan = capsys.readouterr().out
-    assert OK == main(["plan", *pair, "--cost", "--context", "100", "--bandwidth", "0.001"])
+    assert OK == main(["plan", *pair, "--cost", "--context", "100", "--bandwidth", "0.01"])
     text = capsys.readouterr().out
 
     assert text.startswith(plan)
     lines = text.removeprefix(plan).splitlines()
     assert "  cost       at 100 positions, batch 1, 4 drafts  (GB: 10^9 bytes)" == lines[0]
     assert ["weights", "caches", "launches", "floor"] == lines[1].split()
-    assert ["a", "step", "alone", "0.001", "GB", "0.000", "GB", "60"] == lines[2].split()[:-2]
+    assert ["a", "step", "alone", "0.001", "GB", "0.001", "GB", "60"] == lines[2].split()[:-2]
     assert 9 == len(lines)
     assert lines[-1].startswith("    a round moves as much as 1.")
 

@@ -13,9 +13,16 @@ import pytest
 
 from dspark.cli import main
 from dspark.compile import compile_table
+from dspark.contract_bench import read_bench
 from dspark.contract_check import read_file, read_shipped, routes_of
 from dspark.contract_demands import KINDS
-from dspark.contract_reader import TARGETS, load_contract, load_target_contract, read_contract
+from dspark.contract_reader import (
+    TARGETS,
+    load_contract,
+    load_target_contract,
+    read_contract,
+    target_file,
+)
 from dspark.contract_tensors import NEEDS
 from dspark.diagnostics import Report, catalogue
 from dspark.document import Document
@@ -65,6 +72,67 @@ def test_a_contract_says_in_its_first_line_what_is_wrong(case: str) -> None:
     first = (FOLDER / case / "contract.yaml").read_text(encoding="utf-8").splitlines()[0]
 
     assert re.fullmatch(r"# .{15,}", first)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("- {one-of: attention_bias, values: [false],", "- {one-of: attention_bias, [a]: [false],"),
+        ("- {tensors: {all: F16}, finds:", "- {tensors: {all: F16}, [a]:"),
+    ],
+)
+def test_a_key_that_is_no_text_is_said_to_be_none(old: str, new: str) -> None:
+    place = target_file(TARGETS[0])
+    text = place.read_text(encoding="utf-8")
+    assert 1 == text.count(old)
+    report = Report()
+
+    read_bench(read_contract(Document(text.replace(old, new).encode(), str(place), report)))
+
+    assert [] != [d for d in report.diagnostics() if "must be plain text" in d.message]
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        "{all: {a: b}}",
+        "{all: F17}",
+        "{add: {x: [3, [164, 14]]}}",
+        "{add: {x: [F16, [164, {a: 1}]]}}",
+        "{add: {x: [F16, [164, true]]}}",
+        "{shape: {x: [a]}}",
+        "{dtype: {x: [F16]}}",
+        "{drop: [[a]]}",
+        "{drop_each: [{a: 1}]}",
+        "{drop_each: 3}",
+        "{rename: {x: 3}}",
+        "{prefix: 3}",
+        "{values: {x: [a]}}",
+    ],
+)
+def test_edits_of_tensors_that_are_none_are_a_diagnostic(edits: str) -> None:
+    place = target_file(TARGETS[0])
+    text = place.read_text(encoding="utf-8")
+    old = "- {tensors: {all: F16}, finds:"
+    assert 1 == text.count(old)
+    report = Report()
+    broken = text.replace(old, f"- {{tensors: {edits}, finds:").encode()
+
+    read_bench(read_contract(Document(broken, str(place), report)))
+
+    (found,) = report.diagnostics()
+    assert "`tensors` must be edits of tensors, each as in docs/lane-contracts.md" in found.message
+
+
+def test_a_dtype_list_that_is_broken_is_said_before_a_test_uses_it() -> None:
+    place = target_file(TARGETS[0])
+    text, old = place.read_text(encoding="utf-8"), "\ndtypes: ["
+    assert 1 == text.count(old)
+    report = Report()
+
+    read_bench(read_contract(Document(text.replace(old, "\n[a]: [").encode(), str(place), report)))
+
+    assert [] != [d for d in report.diagnostics() if "must be plain text" in d.message]
 
 
 def test_all_mistakes_are_reported_in_one_run_in_file_order() -> None:

@@ -173,6 +173,7 @@ def test_where_the_target_is(
 
 
 DFLASH2 = DFLASH | {"architectures": ["DFlash2DraftModel"]}
+NO_DEPTH = DFLASH2 | {"num_target_layers": None}
 UNMET: list[tuple[str, Config, Config, str]] = [
     (
         "X004",
@@ -211,7 +212,7 @@ UNMET: list[tuple[str, Config, Config, str]] = [
     ("P001", DSPARK | {"num_target_layers": 9}, TARGET, "its `num_target_layers` is `9`"),
     (
         "P001",
-        DSPARK | {"target_layer_ids": [1, 8]},
+        DSPARK | {"target_layer_ids": [1, 8], "num_target_layers": None},
         TARGET,
         "entries less than 8 (its `num_hidden_layers`)",
     ),
@@ -223,9 +224,9 @@ UNMET: list[tuple[str, Config, Config, str]] = [
     ),
     (
         "P001",
-        GEMMA4_DRAFT | {"num_target_layers": 3},
+        GEMMA4_DRAFT | {"num_target_layers": 60},
         GEMMA4_TARGET,
-        "its `num_target_layers` is `3`",
+        "its `num_target_layers` is `60`",
     ),
     (
         "P001",
@@ -248,13 +249,13 @@ UNMET: list[tuple[str, Config, Config, str]] = [
     ("P001", DSPARK | {"target_layer_ids": []}, TARGET, "asks for one entry or more"),
     (
         "P001",
-        DSPARK | {"eagle_aux_hidden_state_layer_ids": [9]},
+        DSPARK | {"eagle_aux_hidden_state_layer_ids": [9], "num_target_layers": None},
         TARGET,
         "its `eagle_aux_hidden_state_layer_ids` is `[9]`",
     ),
     (
         "P001",
-        DFLASH | {"eagle_aux_hidden_state_layer_ids": [9]},
+        DFLASH | {"eagle_aux_hidden_state_layer_ids": [9], "num_target_layers": None},
         TARGET,
         "its `eagle_aux_hidden_state_layer_ids` is `[9]`",
     ),
@@ -262,13 +263,13 @@ UNMET: list[tuple[str, Config, Config, str]] = [
     ("P001", DFLASH2 | {"num_target_layers": 9}, TARGET, "its `num_target_layers` is `9`"),
     (
         "P001",
-        DFLASH2 | {"dflash_config": {"mask_token_id": 500, "target_layer_ids": [8]}},
+        NO_DEPTH | {"dflash_config": {"mask_token_id": 500, "target_layer_ids": [8]}},
         TARGET,
         "its `dflash_config.target_layer_ids` is `[8]`",
     ),
     (
         "P001",
-        DFLASH2 | {"eagle_aux_hidden_state_layer_ids": [9]},
+        NO_DEPTH | {"eagle_aux_hidden_state_layer_ids": [9]},
         TARGET,
         "its `eagle_aux_hidden_state_layer_ids` is `[9]`",
     ),
@@ -277,6 +278,12 @@ UNMET: list[tuple[str, Config, Config, str]] = [
         speculators("dflash2", aux_hidden_state_layer_ids=[9]),
         TARGET,
         "its `aux_hidden_state_layer_ids` is `[9]`",
+    ),
+    (
+        "C005",
+        DSPARK | {"target_layer_ids": [1, 8]},
+        TARGET,
+        "`[1, 8]`, and the rest of the config asks for entries less than `num_target_layers` (8)",
     ),
     ("X008", KIMI_K3, KIMI_TARGET, "does not say how many tokens"),
     ("C002", DSPARK | {"block_size": "7"}, TARGET, '`block_size` is `"7"`'),

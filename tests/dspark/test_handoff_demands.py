@@ -290,12 +290,19 @@ TAPS: list[tuple[str, Config, Config | None, int, int]] = [
 ]  # fmt: skip
 
 
+def depth(draft: Config) -> str:
+    """The key that says how many layers a draft's target has."""
+    kimi = "target_num_hidden_layers"
+    return kimi if kimi in draft else "num_target_layers"
+
+
 @pytest.mark.parametrize(("key", "draft", "target", "least", "greatest"), TAPS)
 def test_every_layer_that_is_drafted_from_is_one_of_the_targets(
     key: str, draft: Config, target: Config | None, least: int, greatest: int, ask: Any
 ) -> None:
     def asked(*entries: int) -> tuple[int, str]:
-        found: tuple[int, str] = ask(draft | ids(key, list(entries)), target)
+        alone = {depth(draft): None} if depth(draft) in draft else {}
+        found: tuple[int, str] = ask(draft | ids(key, list(entries)) | alone, target)
         return found
 
     assert served(asked(least, greatest))
@@ -309,6 +316,94 @@ def test_every_layer_that_is_drafted_from_is_one_of_the_targets(
         assert "[P001 target-mismatch]" in text
         assert f"its `{key}` is `[{entries[0]}, {entries[1]}]`" in text
         assert says in text
+
+
+DEEP: list[tuple[str, Config, Config, int, str]] = [
+    # The key, the pair, the layers that both say the target has, and how the greatest is bounded.
+    ("target_layer_ids", DSPARK, TARGET, 8, "entries less than"),
+    (STAGES, DSPARK, TARGET, 8, "entries less than"),
+    (BLOCKS, DSPARK, TARGET, 8, "entries less than"),
+    ("eagle_aux_hidden_state_layer_ids", DSPARK, TARGET, 8, "at most"),
+    (AUX, SPECULATORS, TARGET, 8, "at most"),
+    ("target_layer_ids", GEMMA4_DRAFT, GEMMA4_TARGET, 48, "entries less than"),
+    (STAGES, GEMMA4_DRAFT, GEMMA4_TARGET, 48, "entries less than"),
+    ("target_layer_ids", KIMI_K3, KIMI_TARGET, 93, "entries less than"),
+    (BLOCKS, DFLASH, TARGET, 8, "entries less than"),
+    (STAGES, DFLASH | {"dflash_config": {"mask_token_id": 500}}, TARGET, 8, "entries less than"),
+    ("eagle_aux_hidden_state_layer_ids", DFLASH, TARGET, 8, "at most"),
+    (AUX, SPECULATORS_DFLASH, TARGET, 8, "at most"),
+    (BLOCKS, DFLASH2, TARGET, 8, "entries less than"),
+    ("eagle_aux_hidden_state_layer_ids", DFLASH2, TARGET, 8, "at most"),
+    (AUX, SPECULATORS_DFLASH2, TARGET, 8, "at most"),
+]
+
+
+@pytest.mark.parametrize(("key", "draft", "target", "layers", "bounded"), DEEP)
+def test_a_layer_that_the_draft_itself_denies_is_said_of_the_draft(
+    key: str, draft: Config, target: Config, layers: int, bounded: str, ask: Any
+) -> None:
+    said = depth(draft)
+    draft = draft | {said: layers}
+    greatest = layers if bounded == "at most" else layers - 1
+    assert served(ask(draft | ids(key, [2, greatest]), target))
+
+    code, text = ask(draft | ids(key, [2, greatest + 1]), target)
+
+    assert REFUSED == code
+    assert "[C005 inconsistent-config]" in text
+    assert (
+        f"`{key}` is `[2, {greatest + 1}]`, and the rest of the config asks for {bounded} "
+        f"`{said}` ({layers})"
+    ) in text
+    assert "correct whichever of the keys is wrong" in text
+    assert "P001" not in text
+
+
+def test_what_the_draft_denies_is_not_said_of_the_target_too(ask: Any) -> None:
+    code, text = ask(DSPARK | {"num_target_layers": 6, "target_layer_ids": [1, 8]})
+
+    assert REFUSED == code
+    assert "refused  2 findings" in text
+    assert "`target_layer_ids` is `[1, 8]`, and the rest of the config asks for" in text
+    assert "its `num_target_layers` is `6`, and the target asks for 8" in text
+    assert text.index("C005") < text.index("P001")
+
+
+def test_only_what_the_draft_denies_is_said_once(ask: Any) -> None:
+    code, text = ask(DSPARK | {"vocab_size": "512"})
+
+    assert REFUSED == code
+    for bounded in ("at least", "at most"):
+        assert f"`vocab_size` is `512`, and the target asks for {bounded} 512" in text
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [([-2, 3], "entries from -1 to 7"), ([], "one entry or more"), ([1, "9"], "entries less than")],
+)
+def test_what_the_drafts_own_number_does_not_bound_is_the_targets_to_say(
+    entries: list[object], says: str, ask: Any
+) -> None:
+    assert "num_target_layers" in DSPARK
+
+    code, text = ask(DSPARK | {"target_layer_ids": entries})
+
+    assert REFUSED == code
+    assert "[P001 target-mismatch]" in text
+    assert f"and the target asks for {says}" in text
+    assert "C005" not in text
+
+
+def test_a_hand_off_says_of_a_denied_layer_what_the_lane_says(
+    ask: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text = ask(DSPARK | {"target_layer_ids": [1, 8]})
+
+    main(["route", "--check", "--json", str(tmp_path / "draft")])
+
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (denied,) = [each["message"] for each in findings if each["rule_id"] == "C005"]
+    assert denied in text
 
 
 @pytest.mark.parametrize(("key", "draft", "target", "least", "greatest"), TAPS)

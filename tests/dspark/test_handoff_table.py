@@ -149,6 +149,7 @@ def test_a_file_that_is_no_mapping_is_a_mistake_and_no_traceback(tmp_path: Path)
         "recipes: 3\n",
         "rules: {R001: [3]}\n",
         "recipes: {a: {tokens: [1]}}\n",
+        "recipes: {a: {checks: [{[a]: b, finding: handoff-key-unread}]}}\n",
     ):
         document = Document(text.encode(), str(tmp_path), Report())
         read_handoff(document)

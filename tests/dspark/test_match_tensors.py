@@ -89,7 +89,7 @@ LANES: dict[str, tuple[str, Config, Shapes, dict[str, str]]] = {
         | {
             f"layers.{layer}.self_attn.{name}.bias": (size,)
             for layer in range(2)
-            for name, size in {"q_proj": 128, "k_proj": 64, "v_proj": 64, "o_proj": 64}.items()
+            for name, size in {"q_proj": 512, "k_proj": 256, "v_proj": 256, "o_proj": 64}.items()
         },
         {},
     ),

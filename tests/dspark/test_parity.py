@@ -195,6 +195,6 @@ def test_the_check_of_a_table_fails_with_a_pack(
 
 
 def parity_check_score() -> object:
-    from dspark.mutate import Score
+    from dspark.mutation_score import Score
 
     return Score(1, 0, (), ())

@@ -18,8 +18,9 @@ from dspark.document import Document
 from dspark.parity import hold_together
 from dspark.parity_check import check_pack
 from dspark.parity_compile import CASES, pack_files
+from dspark.parity_fact_reader import FACT_KEYS
 from dspark.parity_facts import SHAPES
-from dspark.parity_reader import FACT_KEYS, PACK_KEYS, RULE_KEYS
+from dspark.parity_reader import PACK_KEYS, RULE_KEYS
 from tests.support.packs import SMALL, case_lines, small_pack
 
 SCHEMAS = Path(str(import_module("dspark.schemas").__file__)).parent

@@ -96,7 +96,7 @@ def test_every_value_says_where_it_came_from(pair: tuple[Path, Path]) -> None:
         config["rope_theta"].origin,
     )
     assert "default of qwen3-dspark-native" == config["sample_from_anchor"].origin
-    assert (16, "head_dim") == (
+    assert (80, "head_dim") == (
         plan.target.value("head_dim"),
         plan.target.config["head_dim"].origin,
     )
@@ -486,8 +486,8 @@ def test_everything_is_counted_in_the_format_computed_in(
 
     assert size * sum(map(prod, TARGET_SHAPES.values())) == plan.bytes.target_weights
     assert size * sum(map(prod, TINY_SHAPES.values())) == plan.bytes.draft_weights
-    assert 6 * 2 * 3 * 16 * size == plan.bytes.target_kv_per_token
-    assert 2 * 2 * 2 * 32 * size == plan.bytes.draft_kv_per_token
+    assert 6 * 2 * 3 * 80 * size == plan.bytes.target_kv_per_token
+    assert 2 * 2 * 2 * 128 * size == plan.bytes.draft_kv_per_token
     assert (dtype, dtype) == (plan.dtype, alone.dtype)
     assert plan.bytes.target_weights == alone.bytes.target_weights
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dspark.kernels.attention_geometry import HEAD_DIMS, SPLIT, attention_geometry
+from dspark.kernel_sizes import HEAD_DIMS
+from dspark.kernels.attention_geometry import SPLIT, attention_geometry
 from dspark.kernels.errors import LaunchError
 from dspark.kernels.host.build import environment
 from dspark.kernels.host.report import KernelFault, Report, Traffic

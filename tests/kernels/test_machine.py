@@ -24,14 +24,14 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gpus(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
-    install(monkeypatch, library, H200, "120:NVIDIA RTX:32:20", driver=13020)
+    install(monkeypatch, library, H200, "120:NVIDIA RTX:32:20:10", driver=13020)
 
     found = look()
 
     assert ((13, 2), None) == (found.driver, found.trouble)
     assert (
-        Gpu(0, "NVIDIA H200", 90, 150_000_000_000, 149_000_000_000),
-        Gpu(1, "NVIDIA RTX", 120, 32, 20),
+        Gpu(0, "NVIDIA H200", 90, 150_000_000_000, 149_000_000_000, 232_448),
+        Gpu(1, "NVIDIA RTX", 120, 32, 20, 10),
     ) == found.gpus
     # The contexts that memory was asked in were given back.
     assert 0 == ctypes.CDLL(str(library)).fake_contexts()

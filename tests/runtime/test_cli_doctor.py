@@ -131,7 +131,7 @@ def test_a_newer_driver_runs_what_an_older_compiler_made(
 def test_a_gpu_that_no_kernel_runs_on(
     capability: str, says: str, say: Say, monkeypatch: pytest.MonkeyPatch, library: Path
 ) -> None:
-    install(monkeypatch, library, f"{capability}:A:9:8")
+    install(monkeypatch, library, f"{capability}:A:9:8:7")
 
     code, found = say("--device", "cuda")
 
@@ -140,13 +140,13 @@ def test_a_gpu_that_no_kernel_runs_on(
     assert says in only[2]
     assert (REFUSED, []) == (code, found["kernels"]["compiled"])
     # Beside a GPU that they do run on it stops nobody.
-    install(monkeypatch, library, f"{capability}:A:9:8", H200)
+    install(monkeypatch, library, f"{capability}:A:9:8:7", H200)
     assert [] == findings(say("--device", "cuda")[1])
 
 
 @pytest.mark.usefixtures("complete")
 def test_too_little_memory(say: Say, monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
-    install(monkeypatch, library, "80:small:900:700", "90:large:2000:1000")
+    install(monkeypatch, library, "80:small:900:700:7", "90:large:2000:1000:7")
 
     code, found = say("--device", "cuda", "--memory", "1001")
 
@@ -200,6 +200,19 @@ def test_what_the_package_lacks_is_said_too(
     assert {"B003"} == {tokenizers[0], cupy[0]}
     assert "the package `tokenizers` is not installed" in tokenizers[2]
     assert "the package `cupy` is not installed" in cupy[2]
+
+
+def test_what_no_installation_cures_comes_first_as_in_a_refusal(
+    say: Say, monkeypatch: pytest.MonkeyPatch, library: Path
+) -> None:
+    install(monkeypatch, library, "75:A:9:8:7", driver=12090)
+    monkeypatch.setattr(devices, "find_spec", lambda name: None if name == "cupy" else object())
+
+    found = findings(say("--device", "cuda")[1])
+
+    names = ["unsupported-gpu", "device-unavailable", "driver-too-old"]
+    assert names == [name for _, name, _ in found]
+    assert names == [trouble.name for trouble in devices.troubles("cuda", "bfloat16")]
 
 
 def test_nothing_can_decode(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:

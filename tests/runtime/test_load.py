@@ -17,13 +17,17 @@ from safetensors.torch import load_file
 import dspark
 from dspark.contract_reader import load_contract, load_target_contract
 from dspark.kernels.errors import AllocationError
+from dspark.kernels.host_driver import HostDriver
+from dspark.kernels.launch import Device as KernelDevice
 from dspark.runtime import InvalidRequest, SamplingParams, devices, load, weight_files
 from dspark.runtime.backends.rope import Rope
 from dspark.runtime.lanes import LANES, TARGETS
 from dspark.runtime.load import Loaded, open_engine, prepare
 from dspark.runtime.models.from_plan import draft_config, target_config
 from dspark.runtime.models.rows import Segment
+from tests.support import fake_driver
 from tests.support.configs import Config, with_keys, without
+from tests.support.fake_driver import H200, RTX_4090
 from tests.support.pairs import (
     TINY,
     TINY_DFLASH,
@@ -31,7 +35,9 @@ from tests.support.pairs import (
     TINY_ZLAB,
     WEIGHTS,
     backbone,
+    checkpoint,
     dspark_shapes,
+    target_shapes,
 )
 from tests.support.real_pairs import (
     EOS,
@@ -105,7 +111,7 @@ def test_a_config_is_taken_over_key_by_key(tmp_path: Path) -> None:
     )
     shapes = dspark_shapes(config, 3, kind="gated") | {"d2t": (100,)}
     for layer in range(2):
-        for part, rows in (("q", 128), ("k", 64), ("v", 64), ("o", 64)):
+        for part, rows in (("q", 512), ("k", 256), ("v", 256), ("o", 64)):
             shapes[f"layers.{layer}.self_attn.{part}_proj.bias"] = (rows,)
     tensors = drawn(shapes, 2) | {"d2t": torch.zeros(100, dtype=torch.int64)}
     place = save(tmp_path / "draft", config, tensors)
@@ -130,7 +136,7 @@ def test_a_config_is_taken_over_key_by_key(tmp_path: Path) -> None:
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "head_dim": 32,
+        "head_dim": 128,
         "vocab_size": 160,
         "rms_norm_eps": 1e-5,
         "layer_types": ("sliding_attention", "full_attention"),
@@ -625,7 +631,7 @@ def test_an_argument_that_means_nothing_is_a_value_error(target: Path) -> None:
 def test_a_plan_knows_the_target_of_its_own_config(target: Path) -> None:
     config = target_config(dspark.plan_target(target, device="cpu").target)
 
-    assert (6, 3, 16, 112) == (
+    assert (6, 3, 80, 112) == (
         config.num_attention_heads,
         config.num_key_value_heads,
         config.head_dim,
@@ -640,16 +646,107 @@ def test_a_plan_knows_the_target_of_its_own_config(target: Path) -> None:
 def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with a GPU that has nothing against any format but float32."""
     monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
+    monkeypatch.setattr(load, "block_shared_memory", lambda: 227 * 1024)
 
 
-@pytest.mark.usefixtures("unread", "with_gpu")
-def test_a_size_without_a_kernel_is_refused_before_a_weight_is_read(
+@pytest.mark.usefixtures("unread")
+def test_a_size_without_a_kernel_is_refused_before_a_weight_is_read_or_a_gpu_looked_for(
     target: Path, draft: Path
 ) -> None:
-    for sources in ((target, draft), (target,)):
+    narrow = write_target(target, with_keys(TARGET, head_dim=48))
+    for sources in ((narrow, draft), (narrow,)):
         found, _, message = refusal(*sources, device="cuda")
         assert "B008" == found
-        assert "`head_dim` is `16`, and the kernels take heads of 64, 80, 96, 128" in message
+        assert "`head_dim` is `48`, and the kernels take heads of 64, 80, 96, 128" in message
+
+
+ON_A_4090 = "and on a GPU with 101376 bytes of shared memory a block the kernels take"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fake_driver.build(tmp_path_factory.mktemp("driver"))
+
+
+def test_what_a_block_may_share_is_that_of_the_gpu_that_computes(
+    driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of one that the compiler has no machine code for, which is passed over."""
+    fake_driver.install(monkeypatch, driver, "990:too new:9:8:7", RTX_4090)
+
+    assert 101376 == devices.block_shared_memory()
+
+
+def ranked(folder: Path, rank: int) -> Path:
+    config = with_keys(TINY, markov_rank=rank)
+    return write_draft(folder / f"rank {rank}", config, dspark_shapes(config, 3))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "rank", "max_batch", "words"),
+    [
+        (RTX_4090, 3072, 16, None),
+        (RTX_4090, 3080, 8, None),
+        (RTX_4090, 3080, 9, "up to 8 requests at a `markov_rank` of 3080"),
+        (RTX_4090, 4096, 16, "up to 8 requests at a `markov_rank` of 4096"),
+        (H200, 4096, 16, None),
+    ],
+)
+def test_what_a_block_may_share_limits_a_markov_head(
+    gpu: str,
+    rank: int,
+    max_batch: int,
+    words: str | None,
+    target: Path,
+    tmp_path: Path,
+    driver: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what the driver says of the GPU, and before a weight is read."""
+    monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
+    fake_driver.install(monkeypatch, driver, gpu)
+    sizes: dict[str, Any] = {"device": "cuda", "max_batch": max_batch}
+    draft = ranked(tmp_path, rank)
+    if words is None:
+        assert max_batch == prepare(target, draft, **sizes).plan.batch
+        return
+    poison(draft)
+
+    found, source, message = refusal(target, draft, **sizes)
+
+    assert ("B008", str(draft)) == (found, source)
+    assert f"`max_batch` is `{max_batch}`, {ON_A_4090} {words}" in message
+
+
+@pytest.mark.usefixtures("unread")
+def test_what_a_block_may_share_limits_a_width(
+    tmp_path: Path, driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
+    fake_driver.install(monkeypatch, driver, RTX_4090)
+    for hidden, words in ((50624, "T017"), (50632, "sizes of up to 50624")):
+        config = with_keys(TARGET, hidden_size=hidden)
+        wide = checkpoint(tmp_path / str(hidden), config, target_shapes(config))
+        # It has no tokenizer, which is looked for next.
+        assert words in refusal(wide, device="cuda", max_batch=1)[2]
+
+
+def test_the_highest_rank_of_a_small_gpu_decodes(
+    target: Path, tmp_path: Path, driver: Path, monkeypatch: pytest.MonkeyPatch, repository: Path
+) -> None:
+    """On the simulator, which launches nothing that asks for more than the device has."""
+    monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
+    fake_driver.install(monkeypatch, driver, RTX_4090)
+    folder = repository / "build" / "kernels-host"
+    host = HostDriver(folder, "fast", most_shared=devices.block_shared_memory())
+    monkeypatch.setattr(devices, "open_gpu", lambda: KernelDevice(host))
+
+    draft = ranked(tmp_path, 4096)
+    loaded = open_engine(target, draft, device="cuda", max_length=64, max_batch=8)
+    loaded.engine.generate([PROMPT], dataclasses.replace(GREEDY, max_tokens=3))
+
+    assert 101376 == host.most_shared
+    assert "markov_step_8" in [name for name, _ in host.reports]
 
 
 @pytest.mark.usefixtures("with_gpu")

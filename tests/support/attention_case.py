@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dspark.kernel_sizes import HEAD_DIMS
 from dspark.kernels import bf16
 from dspark.kernels.arrays import DeviceArray
-from dspark.kernels.attention_geometry import (
-    HEAD_DIMS,
-    AttentionGeometry,
-    attention_geometry,
-)
+from dspark.kernels.attention_geometry import AttentionGeometry, attention_geometry
 from dspark.kernels.host.report import Report
 from dspark.runtime.backends.base import KvStore, Reads
 from dspark.runtime.backends.reference import ReferenceBackend

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent / "fake_libcuda.c"
-H200 = "90:NVIDIA H200:150000000000:149000000000"
+H200 = "90:NVIDIA H200:150000000000:149000000000:232448"
+RTX_4090 = "89:NVIDIA GeForce RTX 4090:25000000000:24000000000:101376"
 
 
 def build(folder: Path) -> Path:
@@ -28,7 +29,7 @@ def install(
     driver: int = 13000,
     failing: str = "",
 ) -> None:
-    """Makes `library` this machine's driver; a GPU is `capability:name:total:free`."""
+    """Makes `library` this machine's driver; a GPU is `capability:name:total:free:shared`."""
     monkeypatch.setenv("DSPARK_LIBCUDA", str(library))
     monkeypatch.setenv("FAKE_DRIVER", str(driver))
     monkeypatch.setenv("FAKE_GPUS", ";".join(gpus))

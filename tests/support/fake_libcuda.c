@@ -1,5 +1,5 @@
 // NVIDIA's driver as far as machine.py asks it, with the GPUs that the environment names:
-// FAKE_DRIVER=13000 FAKE_GPUS="90:NVIDIA H200:150000000000:149000000000;80:..." FAKE_FAIL=cuInit
+// FAKE_DRIVER=13000 FAKE_GPUS="90:NVIDIA H200:150000000000:149000000000:232448;80:..." FAKE_FAIL=cuInit
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +9,11 @@ static int fails(const char* name) {
   return failing && !strcmp(failing, name) ? 999 : 0;
 }
 
-static int gpu(int device, int* architecture, char* name, size_t* total, size_t* available) {
+static int gpu(int device, int* architecture, char* name, size_t* total, size_t* available, int* shared) {
   const char* at = getenv("FAKE_GPUS");
   for (int i = 0; at && *at; i++) {
-    if (i == device) return sscanf(at, "%d:%255[^:]:%zu:%zu", architecture, name, total, available) == 4;
+    if (i == device)
+      return sscanf(at, "%d:%255[^:]:%zu:%zu:%d", architecture, name, total, available, shared) == 5;
     at = strchr(at, ';');
     if (at) at++;
   }
@@ -22,6 +23,7 @@ static int gpu(int device, int* architecture, char* name, size_t* total, size_t*
 static int architecture;
 static char name[256];
 static size_t total, available;
+static int shared;
 static int retained, pushed;
 
 int cuGetErrorName(int status, const char** text) {
@@ -36,22 +38,22 @@ int cuDriverGetVersion(int* version) {
 int cuInit(unsigned flags) { return fails("cuInit"); }
 int cuDeviceGetCount(int* count) {
   *count = 0;
-  while (gpu(*count, &architecture, name, &total, &available)) ++*count;
+  while (gpu(*count, &architecture, name, &total, &available, &shared)) ++*count;
   return 0;
 }
 int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return 0; }
 int cuDeviceGetName(char* to, int size, int device) {
-  gpu(device, &architecture, name, &total, &available);
+  gpu(device, &architecture, name, &total, &available, &shared);
   strncpy(to, name, size);
   return 0;
 }
 int cuDeviceGetAttribute(int* value, int which, int device) {
-  gpu(device, &architecture, name, &total, &available);
-  *value = which == 75 ? architecture / 10 : which == 76 ? architecture % 10 : -1;
+  gpu(device, &architecture, name, &total, &available, &shared);
+  *value = which == 75 ? architecture / 10 : which == 76 ? architecture % 10 : which == 97 ? shared : -1;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {
-  gpu(device, &architecture, name, &total, &available);
+  gpu(device, &architecture, name, &total, &available, &shared);
   *context = &retained;
   retained++;
   return 0;

@@ -58,7 +58,7 @@ class Layer:
         weights = (values(geometry.head_dim, seed=seed) for seed in (2, 3))
         query, key = (self.backend.parameter(weight) for weight in weights)
         self.norms = self.backend.prepare_head_norms(query, key, self.heads, geometry.kv_heads)
-        ones = torch.ones(LENGTH, 1, geometry.head_dim, dtype=self.x.dtype)
+        ones = torch.ones(LENGTH, 1, geometry.head_dim)
         self.rotary = ones, ones * 0
 
     def empty_store(self) -> KvStore:
@@ -111,14 +111,17 @@ def test_h1_a_rows_bits_do_not_depend_on_the_pass_it_is_in(
         assert torch.equal(expected, torch.cat(passes)), (sizes, other is moved, threads)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_h1_a_rows_bits_do_not_depend_on_other_requests(geometry: Geometry, threads: int) -> None:
-    layer = Layer("float32", geometry, page_numbers(geometry, "scattered"))
+def test_h1_a_rows_bits_do_not_depend_on_other_requests(
+    dtype: str, geometry: Geometry, threads: int
+) -> None:
+    layer = Layer(dtype, geometry, page_numbers(geometry, "scattered"))
     store, backend = layer.empty_store(), layer.backend
     layer.rows(0, LENGTH, store, None)
     draw = random.Random(geometry.head_dim)
     views = [sorted(draw.sample(range(LENGTH + 1), 2)) for _ in range(60)]
-    q = values(len(views), layer.heads, geometry.head_dim, seed=9)
+    q = backend.parameter(values(len(views), layer.heads, geometry.head_dim, seed=9))
 
     def attended(first: int, counts: Sequence[int]) -> torch.Tensor:
         reads, at = [], first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,12 @@ from dspark.runtime.backends.base import KvStore, Reads
 from dspark.runtime.backends.reference import ReferenceBackend
 from dspark.runtime.backends.rope import Rope
 from dspark.runtime.backends.torch_cpu import TorchCpuBackend
-from dspark.runtime.backends.torch_linear import CpuLinear, RowRule, first_rule_that_holds
+from dspark.runtime.backends.torch_linear import (
+    CpuLinear,
+    RowRule,
+    by_rule,
+    first_rule_that_holds,
+)
 
 REFERENCE = ReferenceBackend()
 PAGE = 16
@@ -95,6 +102,25 @@ def test_h1_the_measurement_finds_the_cheapest_rule_that_holds() -> None:
     assert first_rule_that_holds(safe_up_to_forty, random(256, 5)) == RowRule(1, 32)
 
 
+def test_h1_rows_are_filled_up_to_four_where_one_is_not_safe() -> None:
+    given: list[int] = []
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        given.append(len(x))
+        return 2 * x
+
+    for multiple, expected in (
+        (1, [1, 2, 3, 4, 5, 6, 7]),
+        (2, [4, 4, 4, 4, 6, 6, 8]),
+        (8, [8] * 7),
+    ):
+        given.clear()
+        for rows in range(1, 8):
+            x = random(rows, 5, seed=rows)
+            assert torch.equal(by_rule(product, x, RowRule(multiple, 256)), 2 * x)
+        assert given == expected
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("size", [1, 5, 31, 32, 56, 100, 4099])
 def test_h1_elementwise_functions_do_not_depend_on_the_array_around(size: int, dtype: str) -> None:
@@ -138,6 +164,29 @@ def test_norms_rope_and_swiglu_equal_the_oracle(dtype: str) -> None:
     ours = backend.rotary(backend.rope_table(rope, 24, 200), positions)
     expected = REFERENCE.rotary(REFERENCE.rope_table(rope, 24, 200), positions)
     close(backend.rotate(x, ours), REFERENCE.rotate(wide, expected), dtype)
+
+
+def test_heads_in_bfloat16_are_rounded_once() -> None:
+    backend, heads, kv_heads, head_dim, rows = TorchCpuBackend("bfloat16"), 5, 2, 24, 11
+    x = backend.parameter(random(rows, (heads + 2 * kv_heads) * head_dim, seed=1))
+    weights = [backend.parameter(random(head_dim, seed=seed)) for seed in (2, 3)]
+
+    def placed(backend: Any) -> tuple[Any, Any]:
+        store = backend.kv_store(1, 1, 16, kv_heads, head_dim)
+        slots = backend.slots(range(rows), store)
+        rotary = backend.rotary(backend.rope_table(Rope(theta=1e4), head_dim, 16), range(rows))
+        norms = backend.prepare_head_norms(
+            *(backend.parameter(weight) for weight in weights), heads, kv_heads
+        )
+        given = backend.parameter(x)
+        q = backend.place_heads(given, norms, 1e-6, rotary, store, 0, slots)
+        return q, store.keys[0][0][:, :rows]
+
+    for ours, oracle in zip(placed(backend), placed(REFERENCE), strict=True):
+        assert ours.dtype is torch.bfloat16
+        # Rounding what is in between too would move a third of them.
+        nearest = torch.as_tensor(oracle).to(torch.bfloat16)
+        assert (ours == nearest).double().mean() > 0.99
 
 
 @pytest.mark.parametrize("kind", ["default", "yarn"])

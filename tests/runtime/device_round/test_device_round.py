@@ -13,10 +13,13 @@ import torch
 
 from dspark.kernels.errors import AllocatedUnderGraph, GraphError
 from dspark.kernels.host_driver import HostDriver
+from dspark.kernels.launch import Device
+from dspark.kernels.shared_memory import step_requests
+from dspark.runtime.backends.cuda import CudaBackend
 from dspark.runtime.backends.reference import ReferenceBackend
 from dspark.runtime.backends.torch_cpu import TorchCpuBackend
 from dspark.runtime.confidence import ConfidenceSchedule
-from dspark.runtime.device_round.limits import size_troubles
+from dspark.runtime.device_round.limits import sizes_without_kernel
 from dspark.runtime.device_round.program import Program
 from dspark.runtime.device_round.settings import MOST_BIASES
 from dspark.runtime.device_round.state import State
@@ -40,6 +43,9 @@ from tests.runtime.tiny import draft_tensors, target_tensors
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [100, 3, 44] * 9, [77]]
 BLOCK = DRAFT_CONFIG.block_size
+SM_89, ENOUGH = 101_376, 232_448
+"""Bytes of shared memory that a block may have."""
+
 COUNT = 9
 SLOW_LENGTHS = [pytest.param(drafts, marks=pytest.mark.slow) for drafts in range(3, BLOCK)]
 
@@ -453,7 +459,7 @@ def test_a_capture_lets_no_library_in(repository: Path) -> None:
 def test_a_size_without_a_kernel_is_named(changes: dict[str, Any], key: str, expected: str) -> None:
     config = dataclasses.replace(TARGET_CONFIG, **changes)
 
-    (found,) = size_troubles(config, DRAFT_CONFIG, 4)
+    (found,) = sizes_without_kernel(config, DRAFT_CONFIG, 4, ENOUGH)
 
     assert ("size-without-kernel", key) == (found.name, found.values["key"])
     assert (getattr(config, key), expected) == (found.values["got"], found.values["expected"])
@@ -470,14 +476,63 @@ def test_a_size_without_a_kernel_is_named(changes: dict[str, Any], key: str, exp
 )
 def test_a_drafts_size_without_a_kernel_is_named(changes: dict[str, Any], key: str) -> None:
     config = dataclasses.replace(DRAFT_CONFIG, **changes)
-    assert key in [each.values["key"] for each in size_troubles(TARGET_CONFIG, config, 4)]
+    found = sizes_without_kernel(TARGET_CONFIG, config, 4, ENOUGH)
+    assert key in [each.values["key"] for each in found]
 
 
 def test_sizes_with_kernels_have_no_trouble() -> None:
-    assert [] == list(size_troubles(TARGET_CONFIG, DRAFT_CONFIG, 4))
-    assert [] == list(size_troubles(TARGET_CONFIG, None, 400))
-    (rows,) = size_troubles(TARGET_CONFIG, DRAFT_CONFIG, 86)
+    assert [] == list(sizes_without_kernel(TARGET_CONFIG, DRAFT_CONFIG, 4, ENOUGH))
+    assert [] == list(sizes_without_kernel(TARGET_CONFIG, None, 400, ENOUGH))
+    (rows,) = sizes_without_kernel(TARGET_CONFIG, DRAFT_CONFIG, 86, ENOUGH)
     assert "up to 512 rows a round, 6 for each request" == rows.values["expected"]
+
+
+@pytest.mark.parametrize(
+    ("of_target", "of_draft", "max_batch", "key", "expected"),
+    [
+        ({}, {"markov_rank": 6272}, 8, None, ""),
+        ({}, {"markov_rank": 6280}, 8, "markov_rank", "ranks of up to 6272"),
+        ({}, {"markov_rank": 3072}, 9, None, ""),
+        ({}, {"markov_rank": 3080}, 8, None, ""),
+        ({}, {"markov_rank": 3080}, 9, "max_batch", "up to 8 requests at a `markov_rank` of 3080"),
+        ({"hidden_size": 50624}, {"hidden_size": 50624}, 4, None, ""),
+        ({"hidden_size": 50632}, {}, 4, "hidden_size", "sizes of up to 50624"),
+        ({}, {"hidden_size": 50632}, 4, "hidden_size", "sizes of up to 50624"),
+    ],
+)
+def test_what_a_block_may_share_is_a_limit(
+    of_target: dict[str, Any],
+    of_draft: dict[str, Any],
+    max_batch: int,
+    key: str | None,
+    expected: str,
+) -> None:
+    target = dataclasses.replace(TARGET_CONFIG, **of_target)
+    draft = dataclasses.replace(DRAFT_CONFIG, **of_draft)
+
+    found = list(sizes_without_kernel(target, draft, max_batch, SM_89))
+
+    assert [(key, expected, SM_89)] * (key is not None) == [
+        (each.values["key"], each.values["expected"], each.values["shared"]) for each in found
+    ]
+    # Of a GPU with more, none of these is too wide.
+    assert [] == list(sizes_without_kernel(target, draft, max_batch, ENOUGH))
+
+
+@pytest.mark.parametrize(("requests", "rank"), [(4, 6272), (9, 3072)])
+def test_the_highest_rank_is_launched_and_the_next_is_not(
+    requests: int, rank: int, repository: Path
+) -> None:
+    """By a device that refuses a launch of more than it has, whatever was checked before."""
+    config = dataclasses.replace(DRAFT_CONFIG, markov_rank=rank)
+    host = HostDriver(repository / "build" / "kernels-host", "fast", most_shared=SM_89)
+    made = engine(CudaBackend(Device(host)), config, max_batch=requests)
+    made.generate([[5, 6, 7]] * requests, greedy(3))
+    assert f"markov_step_{step_requests(requests)}" in [name for name, _ in host.reports]
+
+    config = dataclasses.replace(config, markov_rank=rank + 8)
+    with pytest.raises(WeightError, match="with 101376 bytes of shared memory a block the kernels"):
+        engine(CudaBackend(Device(host)), config, max_batch=requests)
 
 
 def test_l5_an_engine_is_not_made_for_what_no_kernel_takes(repository: Path) -> None:

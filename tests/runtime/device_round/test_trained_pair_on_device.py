@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dspark.runtime import devices
+from dspark.runtime import devices, load
 from dspark.runtime.teacher import judge
 from tests.runtime import trained
 from tests.runtime.cli_answers import Verb
@@ -27,6 +27,8 @@ def on_the_simulator(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     """`--device cuda` finds a GPU, which is the simulator."""
     monkeypatch.setattr(devices, "troubles", lambda *_: iter(()))
     monkeypatch.setattr(devices, "open_gpu", lambda: simulator(repository).device)
+    shared = simulator(repository).device.driver.most_shared
+    monkeypatch.setattr(load, "block_shared_memory", lambda: shared)
 
 
 def said(draft: str | None, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

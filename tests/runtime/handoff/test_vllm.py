@@ -229,7 +229,7 @@ WRONG = [
     Wrong("X009", DSPARK, {"num_speculative_tokens": 20}, {"tokens": 20}),
     Wrong("X009", SPECULATORS, {"method": "dspark"}, {"tokens": 5}),
     Wrong("P001", DSPARK | {"hidden_size": 32}, {}, {"method": "dspark"}),
-    Wrong("P001", DSPARK | {"dspark_target_layer_ids": [1, 8]}, {}, {"method": "dspark"}),
+    Wrong("C005", DSPARK | {"dspark_target_layer_ids": [1, 8]}, {}, {"method": "dspark"}),
     Wrong("X005", DSPARK | {"target_layer_ids": [6, 1]}, {}, {"method": "dspark"}),
     Wrong("P001", MUSE | {"target_layer_ids": [1, 8]}, {}, {"method": "dspark"}),
     Wrong(

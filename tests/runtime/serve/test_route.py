@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -94,6 +95,39 @@ def test_one_key_that_the_router_reads_makes_a_config(key: str, server: Served) 
     found = decided(server, json.dumps({key: None, "author": "somebody"}))
 
     assert "E101" == found["decision"]["rule_id"]
+
+
+def test_a_key_that_looks_misspelt_is_said_beside_the_decision(server: Served) -> None:
+    config = {"architectures": ["Qwen3DSparkModel"], "model_typ": "qwen3", "markov_rank": 256}
+
+    found = decided(server, json.dumps(config))
+
+    assert "R018" == found["decision"]["rule_id"]
+    assert [("W007", {"key": "model_typ", "meant": "model_type"})] == [
+        (each["rule_id"], each["values"]) for each in found["warnings"]
+    ]
+    assert [] == decided(server, json.dumps(CONFIG))["warnings"]
+
+
+def test_the_keys_of_a_config_are_looked_at_beside_the_loop(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[bool] = []
+
+    def look(*_: object) -> tuple[()]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            looked.append(False)
+        else:
+            looked.append(True)
+        return ()
+
+    monkeypatch.setattr("dspark.noticed.noticed", look)
+
+    decided(server, json.dumps(CONFIG))
+
+    assert [False] == looked
 
 
 def test_a_refusal_is_counted_by_its_rule(server: Served) -> None:
