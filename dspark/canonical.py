@@ -48,9 +48,9 @@ def canonicalise(
         contract.checks, reading.values, config, origins=reading.origins, names=names
     )
     misspelt = misspelt_keys(config, read_names(contract), contract.known)
-    unread = [key for key in unread_keys(contract, config) if key not in misspelt]
+    others = [key for key in unread_keys(contract, config) if key not in misspelt]
     warnings = [each for each in found if each.warning]
-    warnings += [*misspelt.values(), *(finding("unread-key", key=key) for key in unread)]
+    warnings += [*misspelt.values(), *(finding("unread-key", key=key) for key in others)]
     return Canonical(
         values=reading.values,
         origins=reading.origins,

@@ -6,7 +6,8 @@ close is taken narrowly, and a key is never suspected of being one that the conf
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from dspark.contract import Contract, Finding
@@ -53,10 +54,12 @@ def read_names(contract: Contract | None = None) -> Names:
         # Such as the token ids that a mask token is compared with: right, and nobody's to miss.
         checked = {path for check in contract.checks for path in check.paths} - contract.known
         paths.update(map(steps, checked))
-    return _by_object(paths)
+    return _by_object(frozenset(paths))
 
 
-def _by_object(paths: Iterable[Path]) -> Names:
+@lru_cache(maxsize=64)
+def _by_object(paths: frozenset[Path]) -> Names:
+    # Kept: the proof of a contract asks thousands of times, of contracts that read the same.
     found: dict[Path, set[str]] = {}
     for path in paths:
         for depth, name in enumerate(path):
