@@ -13,18 +13,6 @@ import pytest
 from dspark.cli import main
 from tests.support.configs import BASE, run, with_keys, write_config
 
-EAGLE3 = {"architectures": ["Qwen3Eagle3Model"], "model_type": "qwen3"}
-
-
-@pytest.fixture
-def lane(tmp_path: Path) -> Path:
-    return write_config(tmp_path / "lane", BASE)
-
-
-@pytest.fixture
-def refused(tmp_path: Path) -> Path:
-    return write_config(tmp_path / "refused", EAGLE3)
-
 
 def test_no_verb_and_an_unknown_verb_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["rout"]):

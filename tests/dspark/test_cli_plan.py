@@ -31,15 +31,6 @@ def pair(tmp_path: Path) -> tuple[str, str]:
     return str(draft), str(checkpoint(tmp_path / "target", TINY_TARGET, target_shapes(TINY_TARGET)))
 
 
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Any:
-    def say(*arguments: str) -> tuple[int, str]:
-        code = main(arguments)
-        return code, capsys.readouterr().out
-
-    return say
-
-
 def test_a_plan_in_words(pair: tuple[str, str], say: Any) -> None:
     draft, target = pair
 

@@ -10,23 +10,12 @@ import pytest
 
 from dspark.cli import main
 from dspark.find import find_checkpoints
-from tests.support.configs import BASE, run, with_keys, write_config
+from tests.support.configs import BASE, EAGLE3, run, with_keys, write_config
 
 EAGLE3_MESSAGE = (
     "this is an EAGLE-3 draft: it drafts token by token from fused features, "
     "and no lane here runs it"
 )
-EAGLE3 = {"architectures": ["Qwen3Eagle3Model"], "model_type": "qwen3"}
-
-
-@pytest.fixture
-def lane(tmp_path: Path) -> Path:
-    return write_config(tmp_path / "lane", BASE)
-
-
-@pytest.fixture
-def refused(tmp_path: Path) -> Path:
-    return write_config(tmp_path / "refused", EAGLE3)
 
 
 @pytest.fixture

@@ -41,11 +41,6 @@ def told() -> list[dspark.Decision]:
 
 
 @pytest.fixture
-def lane(tmp_path: Path) -> Path:
-    return write_config(tmp_path / "lane", BASE)
-
-
-@pytest.fixture
 def refused(tmp_path: Path) -> Path:
     return write_config(tmp_path / "refused", EAGLE3)
 

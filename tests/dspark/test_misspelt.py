@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import dspark
 from dspark import noticed as beside
 from dspark.canonical import canonicalise
-from dspark.cli import main
 from dspark.contract_reader import load_contract, load_target_contract
 from dspark.errors import Refused, Unreadable
 from dspark.misspelt import FACT_PATHS, misspelt_keys, read_names
@@ -283,15 +282,6 @@ def test_a_mapping_may_have_keys_that_no_file_has() -> None:
 
 
 # --------------------------------------------------------------------------------- who says so
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Any:
-    def say(*arguments: str) -> tuple[int, str]:
-        code = main(arguments)
-        return code, capsys.readouterr().out
-
-    return say
 
 
 def test_route_prints_it_under_the_answer(tmp_path: Path, say: Any) -> None:

@@ -50,6 +50,9 @@ BASE: Config = {
 }
 """The official 8B draft's values (deepseek-ai/dspark_qwen3_8b_block7), as one flat config."""
 
+EAGLE3: Config = {"architectures": ["Qwen3Eagle3Model"], "model_type": "qwen3"}
+"""Refused by R028."""
+
 
 def with_keys(config: Config, **changes: Any) -> Config:
     """A copy of `config` with some keys set."""
